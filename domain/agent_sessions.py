@@ -1,0 +1,494 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agent sessions: seed, activate, close, each once however often it is asked.
+
+The caller chooses the id. The same seed again is the same session, another seed
+under the id is a conflict, and so is a seed after a close, for as long as the
+closed reply is kept. Close answers the same thing each time, also for an id that
+never was. A setup that failed keeps what close must still release, and never
+activates. Nothing is activated once closing has begun.
+"""
+
+from enum import StrEnum
+from typing import ClassVar, Final, NewType, assert_never
+
+import attrs
+
+from . import activations as activations_
+from .activations import Activate, Activations, EndActivation
+from .claims import ClaimId
+from .deciders import Decider, Instant, Table, may_follow, next_phase
+from .digests import RequestDigest
+from .refusals import Refusal
+from .tasks import EpisodeId
+
+AgentSessionId = NewType("AgentSessionId", str)
+
+
+class SessionPhase(StrEnum):
+    """Where a session stands."""
+
+    ABSENT = "absent"
+    SEEDING = "seeding"
+    SETUP_FAILED = "setup failed"
+    READY = "ready"
+    ACTIVATING = "activating"
+    CAPTURING = "capturing"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+@attrs.frozen(kw_only=True)
+class Seed:
+    """Asks for the session to be set up as `request` describes."""
+
+    session: AgentSessionId
+    episode: EpisodeId
+    request: RequestDigest
+    stepwise: bool = False
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class MarkReady:
+    """Tells that the setup is complete; `claim` is the session's own, if any."""
+
+    claim: ClaimId | None
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class AbandonSeed:
+    """Tells that the setup failed and kept nothing: the id is free again."""
+
+    reason: str
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class FailSetup:
+    """Tells that the setup failed and left something that close must release."""
+
+    reason: str
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class StartCapture:
+    """Tells that the harness is over and what it wrote is being read."""
+
+    request: RequestDigest
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class StartClose:
+    """Asks for the session to be ended and everything of it released."""
+
+    episode: EpisodeId
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class FailClose:
+    """Tells that something could not be released; close may be asked again."""
+
+    reason: str
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class Close:
+    """Tells the closed session's reply, which is replayed from now on."""
+
+    session: AgentSessionId
+    episode: EpisodeId
+    reply: str
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class Forget:
+    """Asks to drop the closed reply, `retention_seconds` after the close."""
+
+    retention_seconds: float
+    at: Instant
+
+
+Command = (
+    Seed
+    | MarkReady
+    | AbandonSeed
+    | FailSetup
+    | Activate
+    | StartCapture
+    | EndActivation
+    | StartClose
+    | FailClose
+    | Close
+    | Forget
+)
+
+
+@attrs.frozen(kw_only=True)
+class SeedStarted:
+    """The session is being set up."""
+
+    session: AgentSessionId
+    episode: EpisodeId
+    request: RequestDigest
+    stepwise: bool
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class SessionReady:
+    """The session can be activated."""
+
+    claim: ClaimId | None
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class SeedAbandoned:
+    """The setup failed and left nothing."""
+
+    reason: str
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class SetupFailed:
+    """The setup failed and left something to release."""
+
+    reason: str
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class CaptureStarted:
+    """The harness of `request` is over; its output is being read."""
+
+    request: RequestDigest
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class CloseStarted:
+    """The session is ending; nothing more is activated."""
+
+    episode: EpisodeId
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class CloseFailed:
+    """Something is not released yet."""
+
+    reason: str
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class SessionClosed:
+    """The session is over; `reply` answers every later close."""
+
+    session: AgentSessionId
+    episode: EpisodeId
+    reply: str
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class SessionForgotten:
+    """The closed reply is dropped, and the id free again."""
+
+    at: Instant
+
+
+Event = (
+    SeedStarted
+    | SessionReady
+    | SeedAbandoned
+    | SetupFailed
+    | activations_.ActivationStarted
+    | CaptureStarted
+    | activations_.ActivationEnded
+    | CloseStarted
+    | CloseFailed
+    | SessionClosed
+    | SessionForgotten
+)
+
+_P = SessionPhase
+_STARTED, _ENDED = activations_.ActivationStarted, activations_.ActivationEnded
+TRANSITIONS: Final[Table[SessionPhase]] = {
+    (_P.ABSENT, SeedStarted): _P.SEEDING,
+    (_P.ABSENT, SessionClosed): _P.CLOSED,
+    (_P.SEEDING, SessionReady): _P.READY,
+    (_P.SEEDING, SeedAbandoned): _P.ABSENT,
+    (_P.SEEDING, SetupFailed): _P.SETUP_FAILED,
+    (_P.READY, _STARTED): _P.ACTIVATING,
+    (_P.ACTIVATING, CaptureStarted): _P.CAPTURING,
+    (_P.ACTIVATING, _ENDED): _P.READY,
+    (_P.CAPTURING, _ENDED): _P.READY,
+    (_P.SEEDING, CloseStarted): _P.CLOSING,
+    (_P.SETUP_FAILED, CloseStarted): _P.CLOSING,
+    (_P.READY, CloseStarted): _P.CLOSING,
+    (_P.ACTIVATING, CloseStarted): _P.CLOSING,
+    (_P.CAPTURING, CloseStarted): _P.CLOSING,
+    (_P.CLOSING, CaptureStarted): _P.CLOSING,
+    (_P.CLOSING, _ENDED): _P.CLOSING,
+    (_P.CLOSING, CloseFailed): _P.CLOSING,
+    (_P.CLOSING, SessionClosed): _P.CLOSED,
+    (_P.CLOSED, SessionForgotten): _P.ABSENT,
+}
+
+
+@attrs.frozen(kw_only=True)
+class AgentSession:
+    """What is known of a session."""
+
+    phase: SessionPhase = SessionPhase.ABSENT
+    seeded: SeedStarted | None = None
+    claim: ClaimId | None = None
+    activations: Activations = Activations()
+    closed: SessionClosed | None = None
+    reason: str = ""
+    """Why the setup or the last close failed."""
+
+
+@attrs.frozen
+class SeedConflict(Refusal):
+    """The id is bound to another seed."""
+
+    kind: ClassVar[str] = "seed_conflict"
+    message: ClassVar[str] = (
+        "{session} is already bound to another seed request; the first one stands."
+    )
+
+    session: AgentSessionId
+
+
+@attrs.frozen
+class SessionIsClosing(Refusal):
+    """The session is ending, or its setup failed and it waits to be closed."""
+
+    kind: ClassVar[str] = "session_closing"
+    message: ClassVar[str] = "The agent session is {phase}; close it and use a new id."
+
+    phase: SessionPhase
+
+
+@attrs.frozen
+class SessionIsClosed(Refusal):
+    """The id was closed, and is not used again while the reply is kept."""
+
+    kind: ClassVar[str] = "session_closed"
+    message: ClassVar[str] = "The agent session is already closed; use a new id."
+
+    at: Instant
+
+
+@attrs.frozen
+class SessionUnknown(Refusal):
+    """There is no session that can be activated."""
+
+    kind: ClassVar[str] = "session_unknown"
+    message: ClassVar[str] = "The agent session is {phase}: seed it before activating."
+
+    phase: SessionPhase
+
+
+@attrs.frozen
+class EpisodeMismatch(Refusal):
+    """The session belongs to another episode."""
+
+    kind: ClassVar[str] = "episode_mismatch"
+    message: ClassVar[str] = "The session belongs to {standing}, not to {refused}."
+
+    standing: EpisodeId
+    refused: EpisodeId
+
+
+@attrs.frozen
+class StillRetained(Refusal):
+    """The closed reply has to be kept a while longer."""
+
+    kind: ClassVar[str] = "still_retained"
+    message: ClassVar[str] = "The closed reply is kept until {until}; it is {at}."
+
+    until: Instant
+    at: Instant
+
+
+@attrs.frozen
+class ActivationUnfinished(Refusal):
+    """A session does not close over an activation without an ending."""
+
+    kind: ClassVar[str] = "activation_unfinished"
+    message: ClassVar[str] = "Activation {request:.12} has no ending yet."
+
+    request: RequestDigest
+
+
+def decide(session: AgentSession, command: Command) -> tuple[Event, ...]:
+    """Return what happens next.
+
+    Raises:
+        SeedConflict, SessionIsClosing, SessionIsClosed, SessionUnknown,
+        EpisodeMismatch, StillRetained, ActivationConflict, ActivationUnknown:
+            As they say; nothing has happened.
+    """
+    match command:
+        case Seed():
+            return _seed(session, command)
+        case Activate():
+            return _activate(session, command)
+        case EndActivation():
+            return activations_.decide(session.activations, command)
+        case StartClose():
+            return _start_close(session, command)
+        case Close():
+            return _close(session, command)
+        case Forget():
+            return _forget(session, command)
+        case MarkReady(claim=claim, at=at):
+            return _settle_seed(session, SessionReady(claim=claim, at=at))
+        case AbandonSeed(reason=reason, at=at):
+            return _settle_seed(session, SeedAbandoned(reason=reason, at=at))
+        case FailSetup(reason=reason, at=at):
+            return _settle_seed(session, SetupFailed(reason=reason, at=at))
+        case StartCapture(request=request, at=at):
+            return _start_capture(session, CaptureStarted(request=request, at=at))
+        case FailClose(reason=reason, at=at):
+            return _follow(session, CloseFailed(reason=reason, at=at))
+        case _:
+            assert_never(command)
+
+
+def evolve(session: AgentSession, event: Event) -> AgentSession:
+    """Return the session after `event`."""
+    after = attrs.evolve(session, phase=next_phase(TRANSITIONS, session.phase, event))
+    match event:
+        case SeedStarted():
+            fresh = Activations(stepwise=event.stepwise)
+            return attrs.evolve(after, seeded=event, activations=fresh, reason="")
+        case SessionReady(claim=claim):
+            return attrs.evolve(after, claim=claim)
+        case SeedAbandoned() | SessionForgotten():
+            return AgentSession()
+        case SetupFailed(reason=reason) | CloseFailed(reason=reason):
+            return attrs.evolve(after, reason=reason)
+        case activations_.ActivationStarted() | activations_.ActivationEnded():
+            standing = activations_.evolve(session.activations, event)
+            return attrs.evolve(after, activations=standing)
+        case SessionClosed():
+            return attrs.evolve(after, closed=event)
+        case CaptureStarted() | CloseStarted():
+            return after
+        case _:
+            assert_never(event)
+
+
+def _seed(session: AgentSession, command: Seed) -> tuple[Event, ...]:
+    if session.closed is not None:
+        raise SessionIsClosed(at=session.closed.at)
+    if session.seeded is None:
+        return (
+            SeedStarted(
+                session=command.session,
+                episode=command.episode,
+                request=command.request,
+                stepwise=command.stepwise,
+                at=command.at,
+            ),
+        )
+    standing = session.seeded
+    if (standing.request, standing.episode) != (command.request, command.episode):
+        raise SeedConflict(session=command.session)
+    if session.phase in (SessionPhase.CLOSING, SessionPhase.SETUP_FAILED):
+        raise SessionIsClosing(phase=session.phase)
+    return ()
+
+
+def _activate(session: AgentSession, command: Activate) -> tuple[Event, ...]:
+    known = session.activations.of(command.request)
+    if known is not None and session.phase is not SessionPhase.CLOSED:
+        return ()
+    if session.phase in (SessionPhase.ABSENT, SessionPhase.SEEDING):
+        raise SessionUnknown(phase=session.phase)
+    if session.closed is not None:
+        raise SessionIsClosed(at=session.closed.at)
+    if session.phase in (SessionPhase.CLOSING, SessionPhase.SETUP_FAILED):
+        raise SessionIsClosing(phase=session.phase)
+    return activations_.decide(session.activations, command)
+
+
+def _settle_seed(
+    session: AgentSession, event: SessionReady | SeedAbandoned | SetupFailed
+) -> tuple[Event, ...]:
+    """Refuse when a close came while the seed ran: who seeds then releases."""
+    if session.phase is SessionPhase.SEEDING:
+        return (event,)
+    raise SessionIsClosing(phase=session.phase)
+
+
+def _start_capture(session: AgentSession, event: CaptureStarted) -> tuple[Event, ...]:
+    if session.phase is SessionPhase.CAPTURING:
+        return ()
+    return _follow(session, event)
+
+
+def _start_close(session: AgentSession, command: StartClose) -> tuple[Event, ...]:
+    _check_episode(session, command.episode)
+    if session.phase in (
+        SessionPhase.ABSENT,
+        SessionPhase.CLOSING,
+        SessionPhase.CLOSED,
+    ):
+        return ()
+    return (CloseStarted(episode=command.episode, at=command.at),)
+
+
+def _close(session: AgentSession, command: Close) -> tuple[Event, ...]:
+    _check_episode(session, command.episode)
+    if session.closed is not None:
+        return ()
+    under_way = session.activations.under_way
+    if under_way is not None:
+        raise ActivationUnfinished(request=under_way.request)
+    return _follow(
+        session,
+        SessionClosed(
+            session=command.session,
+            episode=command.episode,
+            reply=command.reply,
+            at=command.at,
+        ),
+    )
+
+
+def _forget(session: AgentSession, command: Forget) -> tuple[Event, ...]:
+    if session.closed is None:
+        return ()
+    until = Instant(session.closed.at + command.retention_seconds)
+    if command.at < until:
+        raise StillRetained(until=until, at=command.at)
+    return (SessionForgotten(at=command.at),)
+
+
+def _check_episode(session: AgentSession, episode: EpisodeId) -> None:
+    known = session.closed or session.seeded
+    if known is not None and known.episode != episode:
+        raise EpisodeMismatch(standing=known.episode, refused=episode)
+
+
+def _follow(session: AgentSession, event: Event) -> tuple[Event, ...]:
+    if may_follow(TRANSITIONS, session.phase, type(event)):
+        return (event,)
+    raise SessionUnknown(phase=session.phase)
+
+
+DECIDER: Final[Decider[AgentSession, Command, Event]] = Decider(
+    initial=AgentSession(), decide=decide, evolve=evolve
+)

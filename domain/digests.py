@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Digests: what makes two requests the same request.
+
+A request's digest is that of its parsed body with defaults filled in. Key order,
+spacing, the way a whole number is written and the path it came by do not count.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, NewType, TypeAlias
+
+import attrs
+
+from .refusals import Refusal
+
+Json: TypeAlias = (
+    "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+)
+
+RequestDigest = NewType("RequestDigest", str)
+"""sha256, hexadecimal, of a request's canonical JSON."""
+
+
+@attrs.frozen
+class NotJson(Refusal):
+    """A value that JSON cannot write: NaN, an infinity, or no JSON type."""
+
+    kind: ClassVar[str] = "not_json"
+    message: ClassVar[str] = "The body cannot be written as JSON: {found}."
+
+    found: str
+
+
+def canonical(value: Json) -> str:
+    """Return the one JSON text of `value`: sorted keys, no spaces, 1.0 as 1.
+
+    Raises:
+        NotJson: `value` holds NaN, an infinity or something that is not JSON.
+    """
+    try:
+        text = _written(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotJson(found=str(error)) from error
+    if "." not in text and "e" not in text and "E" not in text:
+        return text
+    return _written(json.loads(text, parse_float=_number))
+
+
+def digest_of(value: Json) -> RequestDigest:
+    """Return the digest of the canonical text; raises `NotJson` as that does."""
+    text = canonical(value).encode("utf-8", "surrogatepass")
+    return RequestDigest(hashlib.sha256(text).hexdigest())
+
+
+def _written(value: Json) -> str:
+    return json.dumps(
+        value,
+        ensure_ascii=False,
+        allow_nan=False,
+        separators=(",", ":"),
+        sort_keys=True,
+    )
+
+
+def _number(text: str) -> int | float:
+    number = float(text)
+    return int(number) if number.is_integer() else number

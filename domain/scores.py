@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scoring truth: who is at fault, decided from evidence, in one place.
+
+An infrastructure failure is never a score: the sample is masked and says why.
+A fault of the agent is never masked: it is a measured reward, 0 if need be.
+The grader vouches for its own end with a mark that is fresh for each run. Without
+the mark the graded work ended the grader early or hung it, which is the agent's;
+with the mark but without a readable reward the grader itself is broken.
+"""
+
+import math
+from enum import StrEnum
+from typing import Final
+
+import attrs
+
+from .activations import Outcome
+from .failures import (
+    AGENT_REQUEST_FAILED,
+    CANCELLED,
+    PROVIDER_OOM_KILLED,
+    PROVIDER_UNAVAILABLE,
+    SESSION_LOST,
+    VERIFIER_ERROR,
+    FailureKind,
+    clipped,
+)
+
+
+class GraderEnd(StrEnum):
+    """How the grader's command ended, as the sandbox told."""
+
+    ENDED = "ended"
+    """By itself or by a signal of its own making."""
+    TIMED_OUT = "timed out"
+    LOST = "lost"
+    """The sandbox ended under it, or nobody saw how it ended."""
+    OUT_OF_MEMORY = "out of memory"
+    """The sandbox's own memory limit ended the sandbox."""
+    NOT_STARTED = "not started"
+
+
+@attrs.frozen(kw_only=True)
+class GraderEvidence:
+    """What was seen of the grader."""
+
+    end: GraderEnd
+    marked: bool = False
+    """Whether its output ended with this run's mark."""
+    reward: float | None = None
+    """What it gave, read as the task says; None when unreadable."""
+    reason: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Evidence:
+    """All that a verdict rests on."""
+
+    outcome: Outcome
+    """How the activation ended."""
+    upstream_failed: bool = False
+    """Whether the model's side failed, by the gateway's own record."""
+    grader: GraderEvidence | None = None
+    """None when there was nothing left to grade."""
+    reason: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """The reward and whether it measures the agent."""
+
+    reward: float
+    masked: bool = False
+    failure_kind: FailureKind | None = None
+    failure_reason: str | None = None
+
+
+REWARD_OF_NOTHING: Final = 0.0
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Return the verdict that the evidence supports, and no more."""
+    if evidence.outcome is Outcome.CANCELLED:
+        return _masked(CANCELLED, evidence.reason or "the activation was cancelled")
+    if evidence.outcome is Outcome.SANDBOX_ERROR:
+        return _masked(SESSION_LOST, evidence.reason or "the agent's sandbox was lost")
+    if evidence.outcome is Outcome.OOM:
+        return _masked(
+            PROVIDER_OOM_KILLED, evidence.reason or "the sandbox ran out of memory"
+        )
+    if evidence.upstream_failed:
+        return _masked(AGENT_REQUEST_FAILED, evidence.reason or "the model failed")
+    if evidence.grader is None:
+        return _masked(VERIFIER_ERROR, evidence.reason or "nothing was graded")
+    return _of_grader(evidence.grader)
+
+
+def _of_grader(grader: GraderEvidence) -> Verdict:
+    match grader.end:
+        case GraderEnd.LOST:
+            return _masked(PROVIDER_UNAVAILABLE, grader.reason or "grader lost")
+        case GraderEnd.OUT_OF_MEMORY:
+            return _masked(PROVIDER_OOM_KILLED, grader.reason or "out of memory")
+        case GraderEnd.NOT_STARTED:
+            return _masked(VERIFIER_ERROR, grader.reason or "grader not started")
+        case GraderEnd.TIMED_OUT:
+            return Verdict(
+                reward=REWARD_OF_NOTHING, failure_reason="the grader timed out"
+            )
+        case GraderEnd.ENDED:
+            return _of_ended_grader(grader)
+
+
+def _of_ended_grader(grader: GraderEvidence) -> Verdict:
+    if not grader.marked:
+        return Verdict(
+            reward=REWARD_OF_NOTHING,
+            failure_reason="the grader was ended before its end mark",
+        )
+    if grader.reward is None or not math.isfinite(grader.reward):
+        return _masked(VERIFIER_ERROR, grader.reason or "the reward is unreadable")
+    return Verdict(reward=grader.reward)
+
+
+def _masked(kind: FailureKind, reason: str) -> Verdict:
+    return Verdict(
+        reward=REWARD_OF_NOTHING,
+        masked=True,
+        failure_kind=kind,
+        failure_reason=clipped(reason),
+    )
