@@ -251,7 +251,7 @@ class AgentSession:
     phase: SessionPhase = SessionPhase.ABSENT
     seeded: SeedStarted | None = None
     claim: ClaimId | None = None
-    activations: Activations = Activations()
+    activations: Activations = attrs.field(factory=Activations)
     closed: SessionClosed | None = None
     reason: str = ""
     """Why the setup or the last close failed."""

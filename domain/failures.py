@@ -47,21 +47,21 @@ REQUEST_REFUSED: Final = FailureKind("livery:request_refused")
 QUEUE_TIMEOUT: Final = FailureKind("livery:queue_timeout")
 
 
+def clipped(text: str) -> str:
+    """Return `text`, or its beginning and how much of it is missing."""
+    if len(text) <= REASON_CHARACTERS_MAX:
+        return text
+    note = f" [… cut, {len(text)} characters in all]"
+    return text[: REASON_CHARACTERS_MAX - len(note)] + note
+
+
 @attrs.frozen(kw_only=True)
 class Failure:
     """Why an episode has no result."""
 
     stage: Stage
     kind: FailureKind
-    reason: str = attrs.field(converter=lambda text: clipped(text))
+    reason: str = attrs.field(converter=clipped)
     """At most `REASON_CHARACTERS_MAX` characters, a cut told at its end."""
     terminal: bool
     """Whether trying again cannot help."""
-
-
-def clipped(text: str, characters_max: int = REASON_CHARACTERS_MAX) -> str:
-    """Return `text`, or its beginning and how much of it is missing."""
-    if len(text) <= characters_max:
-        return text
-    note = f" [… cut, {len(text)} characters in all]"
-    return text[: characters_max - len(note)] + note

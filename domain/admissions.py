@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Admission and turns: first come, first served, with a cap.
+
+A ticket joins the queue, is admitted when there is room, and leaves. What waits
+holds nothing, knows its place, and is given up after its patience. A ticket may
+need more than one of the places; a smaller one behind it may then pass, but only
+so often, so nobody starves. Once admission is shut nobody is admitted any more.
+
+Turns are the same with a cap of one.
+"""
+
+from typing import ClassVar, Final, NewType, assert_never
+
+import attrs
+
+from .deciders import Decider, Instant
+from .refusals import Refusal
+
+Ticket = NewType("Ticket", str)
+
+OVERTAKEN_MAX: Final = 8
+"""How many later tickets may pass one that waits for several places."""
+
+
+@attrs.frozen(kw_only=True)
+class SetCapacity:
+    """Asks for room for `places` at once; what runs is not interrupted."""
+
+    places: int
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class Join:
+    """Asks for `places`, waiting up to `patience_seconds`."""
+
+    ticket: Ticket
+    patience_seconds: float
+    places: int = 1
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class Leave:
+    """Tells that the ticket is finished with, wherever it stands."""
+
+    ticket: Ticket
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class Tick:
+    """Tells that time went by."""
+
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class Shut:
+    """Asks that nobody be admitted any more; who waits is sent away."""
+
+    at: Instant
+
+
+Command = SetCapacity | Join | Leave | Tick | Shut
+
+
+@attrs.frozen(kw_only=True)
+class CapacitySet:
+    """From now on there is room for `places`."""
+
+    places: int
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class TicketQueued:
+    """The ticket waits, until `until` at the longest."""
+
+    ticket: Ticket
+    places: int
+    until: Instant
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class TicketAdmitted:
+    """The ticket has its places."""
+
+    ticket: Ticket
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class TicketLeft:
+    """The ticket gave its places back, or stopped waiting."""
+
+    ticket: Ticket
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class TicketTimedOut:
+    """The ticket waited as long as it would."""
+
+    ticket: Ticket
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class AdmissionShut:
+    """Nobody is admitted any more; the queue is empty."""
+
+    at: Instant
+
+
+Event = (
+    CapacitySet
+    | TicketQueued
+    | TicketAdmitted
+    | TicketLeft
+    | TicketTimedOut
+    | AdmissionShut
+)
+
+
+@attrs.frozen(kw_only=True)
+class Waiting:
+    """A ticket in the queue."""
+
+    ticket: Ticket
+    places: int
+    until: Instant
+    overtaken: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class Admission:
+    """The queue and what was admitted."""
+
+    capacity: int = 0
+    waiting: tuple[Waiting, ...] = ()
+    admitted: tuple[tuple[Ticket, int], ...] = ()
+    shut: bool = False
+
+    @property
+    def free(self) -> int:
+        """How many places nobody has; negative after the cap was lowered."""
+        return self.capacity - sum(places for _, places in self.admitted)
+
+    def place(self, ticket: Ticket) -> int | None:
+        """Return how many stand before a waiting ticket; None if it does not wait."""
+        for before, waiting in enumerate(self.waiting):
+            if waiting.ticket == ticket:
+                return before
+        return None
+
+    def holds(self, ticket: Ticket) -> bool:
+        """Whether the ticket is admitted."""
+        return any(admitted == ticket for admitted, _ in self.admitted)
+
+
+@attrs.frozen
+class AdmissionIsShut(Refusal):
+    """Shutdown has begun."""
+
+    kind: ClassVar[str] = "admission_shut"
+    message: ClassVar[str] = "{ticket} is not admitted: shutdown has begun."
+
+    ticket: Ticket
+
+
+@attrs.frozen
+class NeverFits(Refusal):
+    """More is asked for than there will ever be room for."""
+
+    kind: ClassVar[str] = "never_fits"
+    message: ClassVar[str] = "{ticket} asks for {places} places of {capacity}."
+
+    ticket: Ticket
+    places: int
+    capacity: int
+
+
+@attrs.frozen
+class TicketTaken(Refusal):
+    """The ticket is in use for another number of places."""
+
+    kind: ClassVar[str] = "ticket_taken"
+    message: ClassVar[str] = "{ticket} already stands for {standing} places."
+
+    ticket: Ticket
+    standing: int
+
+
+def decide(admission: Admission, command: Command) -> tuple[Event, ...]:
+    """Return what happens next, the admissions that follow from it included.
+
+    Raises:
+        AdmissionIsShut, NeverFits, TicketTaken: As they say.
+    """
+    first = _decide_first(admission, command)
+    after = DECIDER.replay(first, admission)
+    return (*first, *_admit(after, command.at))
+
+
+def evolve(admission: Admission, event: Event) -> Admission:
+    """Return the admission after `event`."""
+    match event:
+        case CapacitySet(places=places):
+            return attrs.evolve(admission, capacity=places)
+        case TicketQueued(ticket=ticket, places=places, until=until):
+            waiting = Waiting(ticket=ticket, places=places, until=until)
+            return attrs.evolve(admission, waiting=(*admission.waiting, waiting))
+        case TicketAdmitted(ticket=ticket):
+            return _admitted(admission, ticket)
+        case TicketLeft(ticket=ticket) | TicketTimedOut(ticket=ticket):
+            return attrs.evolve(
+                admission,
+                waiting=tuple(w for w in admission.waiting if w.ticket != ticket),
+                admitted=tuple(a for a in admission.admitted if a[0] != ticket),
+            )
+        case AdmissionShut():
+            return attrs.evolve(admission, shut=True, waiting=())
+        case _:
+            assert_never(event)
+
+
+def _decide_first(admission: Admission, command: Command) -> tuple[Event, ...]:
+    match command:
+        case SetCapacity(places=places, at=at):
+            same = places == admission.capacity
+            return () if same else (CapacitySet(places=places, at=at),)
+        case Join():
+            return _join(admission, command)
+        case Leave(ticket=ticket, at=at):
+            known = admission.holds(ticket) or admission.place(ticket) is not None
+            return (TicketLeft(ticket=ticket, at=at),) if known else ()
+        case Tick(at=at):
+            return tuple(
+                TicketTimedOut(ticket=w.ticket, at=at)
+                for w in admission.waiting
+                if w.until <= at
+            )
+        case Shut(at=at):
+            return () if admission.shut else (AdmissionShut(at=at),)
+        case _:
+            assert_never(command)
+
+
+def _join(admission: Admission, command: Join) -> tuple[Event, ...]:
+    standing = dict(admission.admitted) | {
+        w.ticket: w.places for w in admission.waiting
+    }
+    places = standing.get(command.ticket)
+    if places == command.places:
+        return ()
+    if places is not None:
+        raise TicketTaken(ticket=command.ticket, standing=places)
+    if admission.shut:
+        raise AdmissionIsShut(ticket=command.ticket)
+    if not 1 <= command.places <= admission.capacity:
+        raise NeverFits(
+            ticket=command.ticket, places=command.places, capacity=admission.capacity
+        )
+    return (
+        TicketQueued(
+            ticket=command.ticket,
+            places=command.places,
+            until=Instant(command.at + command.patience_seconds),
+            at=command.at,
+        ),
+    )
+
+
+def _admit(admission: Admission, at: Instant) -> tuple[Event, ...]:
+    """Admit in order; behind one that does not fit, others pass `OVERTAKEN_MAX` times."""
+    events: tuple[Event, ...] = ()
+    while not admission.shut:
+        ticket = _next(admission)
+        if ticket is None:
+            break
+        admitted = TicketAdmitted(ticket=ticket, at=at)
+        admission = evolve(admission, admitted)
+        events = (*events, admitted)
+    return events
+
+
+def _next(admission: Admission) -> Ticket | None:
+    free = admission.free
+    for waiting in admission.waiting:
+        if waiting.places <= free:
+            return waiting.ticket
+        if waiting.overtaken >= OVERTAKEN_MAX:
+            return None
+    return None
+
+
+def _admitted(admission: Admission, ticket: Ticket) -> Admission:
+    waiting: list[Waiting] = []
+    places = 0
+    for each in admission.waiting:
+        if each.ticket == ticket:
+            places = each.places
+        elif places:
+            waiting.append(each)
+        else:
+            waiting.append(attrs.evolve(each, overtaken=each.overtaken + 1))
+    return attrs.evolve(
+        admission,
+        waiting=tuple(waiting),
+        admitted=(*admission.admitted, (ticket, places)),
+    )
+
+
+DECIDER: Final[Decider[Admission, Command, Event]] = Decider(
+    initial=Admission(), decide=decide, evolve=evolve
+)
