@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two participants of an episode, as the environment sees them.
+
+Each is asked under an id that the environment chose, and asking again is safe. They
+may be in this process or at the other end of NeMo Gym's session protocol.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
+
+import attrs
+
+from ...domain.activations import Outcome
+from ...domain.agent_sessions import AgentSessionId
+from ...domain.digests import Json
+from ...domain.failures import FailureKind
+from ...domain.resources_sessions import ResourcesSessionId, Stillness
+from ...domain.tasks import EpisodeId, Task, TaskId
+from .faults import Fault
+from .sandbox import SandboxAccess
+
+
+@attrs.frozen
+class ParticipantFailed(Fault):
+    """A participant could not do what it was asked; the words are for the failure."""
+
+    kind: ClassVar[str] = "participant_failed"
+    message: ClassVar[str] = "{participant} failed to {step}: {reason}"
+
+    participant: str
+    step: str
+    failure_kind: FailureKind
+    reason: str
+    terminal: bool
+
+
+@attrs.frozen(kw_only=True)
+class Turn:
+    """One finished activation, as far as the environment needs to know."""
+
+    response: Mapping[str, Json]
+    """A Responses object."""
+    outcome: Outcome
+    upstream_failed: bool = False
+    reason: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class AgentClosed:
+    """What a closed agent session tells."""
+
+    observations: Mapping[str, Json] | None
+    stillness: Stillness | None
+    """Why nothing of the harness can write any more; None when nobody saw that."""
+
+
+class Resources(Protocol):
+    """Owns the task's world and the grade. Methods raise `ParticipantFailed`."""
+
+    async def seed(
+        self, session: ResourcesSessionId, episode: EpisodeId, task: Task
+    ) -> SandboxAccess | None:
+        """Build the world; return access to the sandbox that it lends, if any."""
+        ...
+
+    async def verify(
+        self,
+        session: ResourcesSessionId,
+        episode: EpisodeId,
+        task: Task,
+        turn: Turn,
+        *,
+        stillness: Stillness | None,
+    ) -> Mapping[str, Json]:
+        """Grade the work; return the verify reply of NeMo Gym's protocol."""
+        ...
+
+    async def close(self, session: ResourcesSessionId, episode: EpisodeId) -> None:
+        """End the world and release its sandbox."""
+        ...
+
+
+class Agent(Protocol):
+    """Runs a harness under a session. Methods raise `ParticipantFailed`."""
+
+    async def seed(
+        self,
+        session: AgentSessionId,
+        episode: EpisodeId,
+        task: TaskId,
+        access: SandboxAccess | None,
+    ) -> None:
+        """Set the session up."""
+        ...
+
+    async def activate(
+        self, session: AgentSessionId, parameters: Mapping[str, Json]
+    ) -> Turn:
+        """Run the harness once for this request, and return how that ended."""
+        ...
+
+    async def close(self, session: AgentSessionId, episode: EpisodeId) -> AgentClosed:
+        """End the session, whatever it is doing, and return what was observed."""
+        ...
