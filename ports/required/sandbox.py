@@ -43,6 +43,8 @@ class Command:
     """How much of each output is kept: its first and its last half."""
     grace_seconds: float = GRACE_SECONDS
     """The time between asking the process tree to end and killing it."""
+    detaches: bool = False
+    """Whether what it leaves behind goes on: for the launch of a supervisor alone."""
 
 
 def shell(script: str, *, timeout_seconds: float) -> Command:

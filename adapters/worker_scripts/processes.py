@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs and the trees of processes that grow from them.
+
+Whoever keeps a tree is its subreaper: a process that loses its parent becomes
+the keeper's child, so the tree is gone exactly when the keeper has no child
+left. Where the kernel or Python cannot do that, the tree is found in /proc: by
+descent and by the marker that every process of it carries in its environment.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import time
+from types import FrameType
+from typing import Callable, NamedTuple, NoReturn
+
+from .accounts import Account, become
+
+MARKER = b"LIVERY_TREE"
+DRAIN_SECONDS = 0.5
+KILL_SECONDS = 10.0
+"""How long killed processes are waited for before they are reported instead."""
+
+_KILL_PASS_SECONDS = 0.02
+_STOP_PASSES_MAX = 20
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
+_NOT_STARTED = 127
+
+
+class Seen(NamedTuple):
+    """What /proc tells of a process."""
+
+    parent: int
+    state: str
+    begun: int
+    """Clock ticks after the machine's start: a number that comes back has another."""
+
+
+class NotStarted(Exception):
+    """The program never ran; the text says why."""
+
+
+class Program(NamedTuple):
+    """What is to be run, ready for the kernel."""
+
+    argv: list[bytes]
+    cwd: bytes
+    env: dict[bytes, bytes]
+    account: Account | None
+
+
+def become_subreaper() -> bool:
+    """Adopt orphaned descendants from now on; False where that cannot be had."""
+    try:
+        import ctypes
+
+        return bool(ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (ImportError, OSError, AttributeError):
+        return False
+
+
+def initial_environment() -> dict[bytes, bytes]:
+    """Return the environment this process was given, before Python touched it."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            pairs = [item.partition(b"=") for item in file.read().split(b"\0") if item]
+    except OSError:
+        return dict(os.environb)
+    return {name: value for name, _, value in pairs}
+
+
+def wake_on_child() -> int:
+    """Return a descriptor that becomes readable when a child has ended."""
+    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.signal(signal.SIGCHLD, _wake)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    return reading
+
+
+def _wake(number: int, interrupted: FrameType | None) -> None:
+    """Do nothing: the number in the descriptor is what wakes."""
+
+
+def close_all_but(kept: set[int]) -> None:
+    """Close every descriptor above 2 that is not in `kept`."""
+    try:
+        found = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        found = list(
+            range(3, min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 65536))
+        )
+    for descriptor in found:
+        if descriptor > 2 and descriptor not in kept:
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass  # The one that listed the folder is closed already.
+
+
+def start(
+    program: Program,
+    streams: tuple[int, int, int],
+    *,
+    open_files: tuple[int, int] | None = None,
+) -> int:
+    """Start `program` in a session of its own and return its process id.
+
+    Raises:
+        NotStarted: There is no such program, folder or user, or no room.
+    """
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    try:
+        pid = os.fork()
+    except OSError as fault:
+        os.close(reading)
+        os.close(writing)
+        raise NotStarted("no process could be made: %s" % fault.strerror) from None
+    if pid == 0:
+        _turn_into(program, streams, writing, open_files)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as report:
+        reason = report.read()
+    if reason:
+        os.waitpid(pid, 0)
+        raise NotStarted(reason.decode("utf-8", "replace"))
+    return pid
+
+
+def _turn_into(
+    program: Program,
+    streams: tuple[int, int, int],
+    report: int,
+    open_files: tuple[int, int] | None,
+) -> NoReturn:
+    """Become `program`, or write to `report` why not."""
+    step = "session"
+    try:
+        signal.set_wakeup_fd(-1)
+        _restore_signals()
+        os.setsid()
+        # First out of the way of 0 to 2, so that none overwrites another.
+        spare = [os.dup(descriptor) for descriptor in streams]
+        for number, descriptor in enumerate(spare):
+            os.dup2(descriptor, number, inheritable=True)
+        if open_files is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
+        step = "user"
+        become(program.account)
+        step = "folder %s" % _shown(program.cwd)
+        os.chdir(program.cwd)
+        step = "program %s" % _shown(program.argv[0])
+        os.execvpe(program.argv[0], program.argv, program.env)
+    except OSError as fault:
+        os.write(report, ("%s: %s" % (step, fault.strerror)).encode())
+    except Exception as fault:  # whatever it is, the fork must not live on
+        os.write(report, ("%s: %s" % (step, fault)).encode())
+    finally:
+        os._exit(_NOT_STARTED)
+
+
+def _shown(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")[:200]
+
+
+def _restore_signals() -> None:
+    for number in range(1, signal.NSIG):
+        try:
+            if signal.getsignal(number) is not signal.SIG_DFL:
+                signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            pass  # not one that can be set: KILL, STOP, libc's own
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def process_table() -> dict[int, Seen]:
+    """Return every process that is seen."""
+    table: dict[int, Seen] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            seen = look_at(int(name))
+            if seen is not None:
+                table[int(name)] = seen
+    return table
+
+
+def look_at(pid: int) -> Seen | None:
+    """Return what is told of a process, None when it is gone."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()
+    return Seen(parent=int(fields[1]), state=fields[0].decode(), begun=int(fields[19]))
+
+
+def is_alive(seen: Seen | None) -> bool:
+    """Tell whether what `look_at` returned is a process that can still act."""
+    return seen is not None and seen.state not in "ZXx"
+
+
+def descendants(roots: set[int], table: dict[int, Seen]) -> set[int]:
+    """Return every process below `roots`, the ended ones included."""
+    children: dict[int, list[int]] = {}
+    for pid, seen in table.items():
+        children.setdefault(seen.parent, []).append(pid)
+    found: set[int] = set()
+    open_ends = list(roots)
+    while open_ends:
+        for child in children.get(open_ends.pop(), ()):
+            if child not in found and child not in roots:
+                found.add(child)
+                open_ends.append(child)
+    return found
+
+
+def marked(mark: bytes, table: dict[int, Seen]) -> set[int]:
+    """Return the processes whose first environment held `mark` ("NAME=value")."""
+    found: set[int] = set()
+    for pid in table:
+        try:
+            with open("/proc/%d/environ" % pid, "rb") as file:
+                if mark in file.read().split(b"\0"):
+                    found.add(pid)
+        except OSError:
+            continue  # gone, or another account's, which is none of ours
+    return found
+
+
+def send(number: int, pids: set[int]) -> None:
+    """Send a signal to each; the ones that are gone are passed over."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass  # gone; or not ours to end, which the caller sees: it stays
+
+
+def stop_and_kill(living: Callable[[], set[int]]) -> set[int]:
+    """Kill all that `living` finds; stop them first, so that none forks away."""
+    seen: set[int] = set()
+    for _ in range(_STOP_PASSES_MAX):
+        fresh = living() - seen
+        if not fresh:
+            break
+        send(signal.SIGSTOP, fresh)
+        seen |= fresh
+    send(signal.SIGKILL, seen)
+    return seen
+
+
+class Tree:
+    """The processes below this one, seen through their whole life."""
+
+    def __init__(self, leader: int, mark: bytes, wake: int, *, subreaper: bool) -> None:
+        self.leader_status: int | None = None
+        self._leader = leader
+        self._mark = mark
+        self._wake = wake
+        self._subreaper = subreaper
+        self._childless = False
+
+    def reap(self) -> None:
+        """Take in every child that has ended."""
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    self._childless = False
+                    return
+                if pid == self._leader:
+                    self.leader_status = status
+        except ChildProcessError:
+            self._childless = True
+
+    def living(self) -> set[int]:
+        """Return the processes of the tree that can still act."""
+        table = process_table()
+        found = descendants({os.getpid()}, table)
+        if not self._subreaper:
+            adopted = marked(self._mark, table)
+            found |= adopted | descendants(adopted, table)
+        return {pid for pid in found - {os.getpid()} if is_alive(table.get(pid))}
+
+    def is_gone(self) -> bool:
+        """Tell whether nothing of the tree is left; what has ended is reaped."""
+        self.reap()
+        if self._subreaper:
+            return self._childless
+        return self._childless and not self.living()
+
+    def wait_gone(self, seconds: float) -> bool:
+        """Wait until the tree is gone, at most so long."""
+        until = time.monotonic() + seconds
+        poller = select.poll()
+        poller.register(self._wake, select.POLLIN)
+        while not self.is_gone():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            # A child's end wakes us; the scan of the fallback has to look again.
+            pause = left if self._subreaper else min(left, _KILL_PASS_SECONDS)
+            if poller.poll(pause * 1000.0 + 1):
+                drain(self._wake)
+        return True
+
+    def end(self, grace_seconds: float) -> bool:
+        """End the tree: ask, wait, kill; tell whether it was seen gone."""
+        if self.is_gone():
+            return True
+        asked = self.living()
+        send(signal.SIGTERM, asked)
+        send(signal.SIGCONT, asked)
+        if self.wait_gone(grace_seconds):
+            return True
+        until = time.monotonic() + KILL_SECONDS
+        while time.monotonic() < until:
+            stop_and_kill(self.living)
+            if self.wait_gone(_KILL_PASS_SECONDS):
+                return True
+        return False
+
+
+def drain(wake: int) -> None:
+    """Empty the descriptor of `wake_on_child`."""
+    try:
+        while len(os.read(wake, 4096)) == 4096:
+            pass
+    except BlockingIOError:
+        pass
