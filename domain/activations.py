@@ -32,6 +32,15 @@ class Outcome(StrEnum):
     OOM = "oom"
 
 
+class Stillness(StrEnum):
+    """Why nothing of the harness can still write."""
+
+    NOTHING_RAN = "nothing ran"
+    PROCESSES_SEEN_DEAD = "every process was seen dead"
+    SANDBOX_FROZEN = "the sandbox is frozen"
+    SANDBOX_GONE = "the sandbox was seen gone"
+
+
 @attrs.frozen(kw_only=True)
 class Ending:
     """What came of an activation."""
@@ -39,6 +48,10 @@ class Ending:
     outcome: Outcome
     reply: str
     """The reply's JSON text, replayed byte for byte."""
+    observations: str = ""
+    """The bundle of what was observed, JSON text; empty when there is none."""
+    stillness: Stillness | None = None
+    """Why nothing of the harness can write any more; None when nobody saw that."""
     upstream_failed: bool = False
     """Whether the model's side failed, by its own record."""
     reason: str = ""

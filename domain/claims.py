@@ -24,6 +24,8 @@ OwnerId = NewType("OwnerId", str)
 Borrower = NewType("Borrower", str)
 """Who borrows: the id of an agent session."""
 SpecDigest = NewType("SpecDigest", str)
+Holder = NewType("Holder", str)
+"""Which process uses the claim; while it lives, the reaper keeps away."""
 
 
 class ClaimPhase(StrEnum):
@@ -51,6 +53,15 @@ class RequestClaim:
     spec: SpecDigest
     used_by: str
     """For whom: the episode, in words for a person who reads the list."""
+    holder: Holder
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class TakeOver:
+    """Asks to go on with the claim of a process that is no more."""
+
+    holder: Holder
     at: Instant
 
 
@@ -135,6 +146,7 @@ class NoteReleased:
 
 Command = (
     RequestClaim
+    | TakeOver
     | StartCreation
     | Hold
     | Doubt
@@ -157,6 +169,15 @@ class ClaimRequested:
     provider: str
     spec: SpecDigest
     used_by: str
+    holder: Holder
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class ClaimTakenOver:
+    """Another process goes on with the claim."""
+
+    holder: Holder
     at: Instant
 
 
@@ -249,6 +270,7 @@ class ClaimReleased:
 
 Event = (
     ClaimRequested
+    | ClaimTakenOver
     | CreationStarted
     | CreationDoubted
     | ClaimHeld
@@ -263,8 +285,10 @@ Event = (
 )
 
 _P = ClaimPhase
+_OPEN: Final = tuple(phase for phase in _P if phase not in (_P.ABSENT, _P.RELEASED))
 TRANSITIONS: Final[Table[ClaimPhase]] = {
     (_P.ABSENT, ClaimRequested): _P.REQUESTED,
+    **{(phase, ClaimTakenOver): phase for phase in _OPEN},
     (_P.REQUESTED, CreationStarted): _P.CREATING,
     (_P.CREATING, ClaimHeld): _P.HELD,
     (_P.CREATING, CreationDoubted): _P.IN_DOUBT,
@@ -295,6 +319,7 @@ class Claim:
 
     phase: ClaimPhase = ClaimPhase.ABSENT
     requested: ClaimRequested | None = None
+    holder: Holder | None = None
     sandbox: str | None = None
     expires_at: Instant | None = None
     borrowers: frozenset[Borrower] = frozenset()
@@ -416,6 +441,10 @@ def decide(claim: Claim, command: Command) -> tuple[Event, ...]:
             return _start_release(claim, command)
         case NoteExpired():
             return _note_expired(claim, command)
+        case TakeOver(holder=holder, at=at):
+            if holder == claim.holder:
+                return ()
+            return _follow(claim, command, ClaimTakenOver(holder=holder, at=at))
         case StartCreation(at=at):
             return _follow(claim, command, CreationStarted(at=at))
         case Doubt(reason=reason, at=at):
@@ -437,7 +466,9 @@ def evolve(claim: Claim, event: Event) -> Claim:
     after = attrs.evolve(claim, phase=next_phase(TRANSITIONS, claim.phase, event))
     match event:
         case ClaimRequested():
-            return attrs.evolve(after, requested=event)
+            return attrs.evolve(after, requested=event, holder=event.holder)
+        case ClaimTakenOver(holder=holder):
+            return attrs.evolve(after, holder=holder)
         case ClaimHeld(sandbox=sandbox, expires_at=expires_at):
             return attrs.evolve(
                 after, sandbox=sandbox, expires_at=expires_at, reason=""
@@ -472,6 +503,7 @@ def _request(claim: Claim, command: RequestClaim) -> tuple[Event, ...]:
                 provider=command.provider,
                 spec=command.spec,
                 used_by=command.used_by,
+                holder=command.holder,
                 at=command.at,
             ),
         )

@@ -11,6 +11,7 @@ from typing import ClassVar, Final, NewType, assert_never
 
 import attrs
 
+from .activations import Stillness
 from .claims import ClaimId
 from .deciders import Decider, Instant, Table, may_follow, next_phase
 from .digests import RequestDigest
@@ -18,15 +19,6 @@ from .refusals import Refusal
 from .tasks import EpisodeId
 
 ResourcesSessionId = NewType("ResourcesSessionId", str)
-
-
-class Stillness(StrEnum):
-    """Why nothing of the harness can still write."""
-
-    NOTHING_RAN = "nothing ran"
-    PROCESSES_SEEN_DEAD = "every process was seen dead"
-    SANDBOX_FROZEN = "the sandbox is frozen"
-    SANDBOX_GONE = "the sandbox was seen gone"
 
 
 class ResourcesPhase(StrEnum):
