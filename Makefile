@@ -24,11 +24,10 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 help: ## Tell what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s%s\n", $$1, $$2 }'
 	@echo
-	@echo '  RUN_ARGS="--limit 10" and PYTEST_ARGS="-k claim" are passed on.'
+	@echo '  RUN_ARGS="--limit 10", PYTEST_ARGS="-k claim" and OUT=folder are passed on.'
 
 run: .venv/ready-to-run ## The main job: 164 tasks run in sandboxes and graded, into a new folder out/…
-	@mkdir -p out
-	@out="out/humaneval-$$(date -u +%Y%m%dT%H%M%SZ)-$$$$"; \
+	@out="$${OUT:-out/humaneval-$$(date -u +%Y%m%dT%H%M%SZ)-$$$$}"; mkdir -p "$$(dirname "$$out")"; \
 	$(BIN)/livery run humaneval --harness oracle --out "$$out" $(RUN_ARGS); \
 	status=$$?; echo "Results: $$out (livery report $$out)"; exit $$status
 

@@ -2,10 +2,11 @@
 """The HTTP status of every refusal and fault, by its kind.
 
 400 unreadable, 401 and 403 not allowed, 404 unknown, 409 conflict or closed,
-422 understood but not accepted, 429 queue full, 502 the provider failed, 503
-shutting down or no room, 504 deadline, 507 our own disk is full. A test demands
-a line here for each class. Kinds of other people's plug-ins, which cannot stand
-here, take the status of what they are: a rule's no, or something outside broken.
+422 understood but not accepted, 429 queue full, 500 what we keep is unusable,
+502 the provider failed, 503 shutting down or no room, 504 deadline, 507 no
+space left. A test demands a line here for each class. Kinds of other people's
+plug-ins, which cannot stand here, take the status of what they are: a rule's
+no, or something outside broken.
 """
 
 from ..domain.refusals import Refusal
@@ -15,8 +16,78 @@ OTHER_REFUSAL = 422
 OTHER_FAULT = 502
 
 STATUSES: dict[str, int] = {
-    "refused": OTHER_REFUSAL,
-    "fault": OTHER_FAULT,
+    # Unreadable.
+    "not_json": 400,
+    # Not allowed.
+    "artifact_forbidden": 403,
+    "file_forbidden": 403,
+    "not_the_borrower": 403,
+    "not_the_stager": 403,
+    # Unknown.
+    "activation_unknown": 404,
+    "artifact_missing": 404,
+    "file_missing": 404,
+    "session_unknown": 404,
+    # In conflict, or closed.
+    "activation_conflict": 409,
+    "activation_unfinished": 409,
+    "already_lent": 409,
+    "claim_conflict": 409,
+    "claim_not_usable": 409,
+    "claim_taken": 409,
+    "episode_conflict": 409,
+    "episode_mismatch": 409,
+    "episode_out_of_step": 409,
+    "harness_may_write": 409,
+    "not_expired_yet": 409,
+    "resources_conflict": 409,
+    "resources_not_usable": 409,
+    "runtime_conflict": 409,
+    "runtime_unverified": 409,
+    "second_sandbox": 409,
+    "seed_conflict": 409,
+    "session_closed": 409,
+    "session_closing": 409,
+    "staging_under_way": 409,
+    "still_retained": 409,
+    "stream_moved": 409,
+    "ticket_taken": 409,
+    # Understood, but not accepted.
+    "bad_name": 422,
+    "born_expired": 422,
+    "image_missing": 422,
+    "never_fits": 422,
+    "no_solution": 422,
+    "not_a_file": 422,
+    "path_refused": 422,
+    "request_refused": 422,
+    "spec_refused": 422,
+    "task_refused": 422,
+    "tasks_refused": 422,
+    "unsupported": 422,
+    # What we keep is unusable.
+    "artifact_damaged": 500,
+    "artifact_store_unusable": 500,
+    "journal_too_new": 500,
+    "journal_unusable": 500,
+    # The provider, or another one outside, failed.
+    "channel_ended": 502,
+    "create_failed": 502,
+    "destroy_failed": 502,
+    "participant_failed": 502,
+    "provider_forbidden": 502,
+    "provider_unreachable": 502,
+    "runtime_unavailable": 502,
+    "sandbox_failed": 502,
+    "sandbox_lost": 502,
+    "transfer_cut": 502,
+    "worker_failed": 502,
+    # Shutting down, or no room.
+    "admission_shut": 503,
+    "capacity_exhausted": 503,
+    "secrets_full": 503,
+    # No space left.
+    "disk_full": 507,
 }
 
 

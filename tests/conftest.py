@@ -61,8 +61,11 @@ def oldest_python() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_temporary_folder() -> Iterator[Path]:
+def own_temporary_folder(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Path]:
     """Keep this process's temporary files apart, so that leaks are ours."""
+    tmp_path_factory.getbasetemp()  # Made now, it stays outside of what is watched.
     before = os.environ.get("TMPDIR")
     folder = Path(tempfile.mkdtemp(prefix="lvt-"))
     os.environ["TMPDIR"] = str(folder)

@@ -10,11 +10,11 @@ peer: then it fails. To add a peer, write its probe and put it into `PROBES`.
 import functools
 import importlib.util
 import os
-import re
 import shutil
 import socket
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 PROBE_SECONDS_MAX = 5.0
@@ -35,29 +35,38 @@ def docker_socket() -> Path:
     return Path(address.removeprefix("unix://"))
 
 
-def pythons() -> dict[tuple[int, int], Path]:
-    """Return the interpreters from 3.8 on that are found, by version."""
-    folders = [Path(folder) for folder in os.get_exec_path() if folder]
+@functools.cache
+def python(version: tuple[int, int]) -> Path | None:
+    """Return an interpreter of that version that was seen to run, if there is one.
+
+    What stands on PATH under the name may be a shim without anything behind it.
+    """
+    if version == sys.version_info[:2]:
+        return Path(sys.executable)
+    name = "python{}.{}".format(*version)
+    folders = [Path(folder) for folder in os.get_exec_path()]
     folders += sorted(Path.home().glob(".pyenv/versions/*/bin"))
-    found: dict[tuple[int, int], Path] = {}
-    for folder in folders:
-        for path in _entries(folder):
-            name = re.fullmatch(r"python3\.(\d+)", path.name)
-            if name and int(name[1]) >= OLDEST_MINOR and os.access(path, os.X_OK):
-                found.setdefault((3, int(name[1])), path)
-    found.setdefault((3, sys.version_info.minor), Path(sys.executable))
-    return found
+    return next((path for folder in folders if _runs(path := folder / name)), None)
 
 
+@functools.cache
 def oldest_python() -> Path:
     """Return the oldest interpreter that the worker scripts must run on here."""
-    found = pythons()
-    return found[min(found)]
+    minors = range(OLDEST_MINOR, sys.version_info.minor)
+    found = [path for minor in minors if (path := python((3, minor)))]
+    return found[0] if found else Path(sys.executable)
 
 
-def _entries(folder: Path) -> Iterator[Path]:
-    if folder.is_dir():
-        yield from folder.glob("python3.*")
+def _runs(path: Path) -> bool:
+    if not os.access(path, os.X_OK):
+        return False
+    try:
+        ended = subprocess.run(
+            [path, "-c", ""], capture_output=True, timeout=PROBE_SECONDS_MAX
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return ended.returncode == 0
 
 
 def _docker() -> str | None:
@@ -79,9 +88,7 @@ def _docker() -> str | None:
 
 
 def _python38() -> str | None:
-    if (3, 8) in pythons():
-        return None
-    return "no python3.8 on PATH or under ~/.pyenv/versions"
+    return None if python((3, 8)) else "no python3.8 on PATH or below ~/.pyenv"
 
 
 def _root() -> str | None:
