@@ -2,9 +2,10 @@
 """Admission and turns: first come, first served, with a cap.
 
 A ticket joins the queue, is admitted when there is room, and leaves. What waits
-holds nothing, knows its place, and is given up after its patience. A ticket may
-need more than one of the places; a smaller one behind it may then pass, but only
-so often, so nobody starves. Once admission is shut nobody is admitted any more.
+holds nothing, knows its place, and is given up when its patience is over, at once if
+it has none. A ticket may need more than one of the places; a smaller one behind it
+may then pass, but only so often, so nobody starves. Once admission is shut nobody is
+admitted any more.
 
 Turns are the same with a cap of one.
 """
@@ -199,9 +200,16 @@ def decide(admission: Admission, command: Command) -> tuple[Event, ...]:
     Raises:
         AdmissionIsShut, NeverFits, TicketTaken: As they say.
     """
+    late = _timed_out(admission, command.at)
+    admission = DECIDER.replay(late, admission)
     first = _decide_first(admission, command)
-    after = DECIDER.replay(first, admission)
-    return (*first, *_admit(after, command.at))
+    admission = DECIDER.replay(first, admission)
+    admitted = _admit(admission, command.at)
+    if not isinstance(command, Join):
+        return (*late, *first, *admitted)
+    # Who would not wait at all is told so at once.
+    admission = DECIDER.replay(admitted, admission)
+    return (*late, *first, *admitted, *_timed_out(admission, command.at))
 
 
 def evolve(admission: Admission, event: Event) -> Admission:
@@ -236,12 +244,8 @@ def _decide_first(admission: Admission, command: Command) -> tuple[Event, ...]:
         case Leave(ticket=ticket, at=at):
             known = admission.holds(ticket) or admission.place(ticket) is not None
             return (TicketLeft(ticket=ticket, at=at),) if known else ()
-        case Tick(at=at):
-            return tuple(
-                TicketTimedOut(ticket=w.ticket, at=at)
-                for w in admission.waiting
-                if w.until <= at
-            )
+        case Tick():
+            return ()  # What is late was told already.
         case Shut(at=at):
             return () if admission.shut else (AdmissionShut(at=at),)
         case _:
@@ -273,6 +277,14 @@ def _join(admission: Admission, command: Join) -> tuple[Event, ...]:
     )
 
 
+def _timed_out(admission: Admission, at: Instant) -> tuple[Event, ...]:
+    return tuple(
+        TicketTimedOut(ticket=waiting.ticket, at=at)
+        for waiting in admission.waiting
+        if waiting.until <= at
+    )
+
+
 def _admit(admission: Admission, at: Instant) -> tuple[Event, ...]:
     """Admit in order; behind one that does not fit, others pass `OVERTAKEN_MAX` times."""
     events: tuple[Event, ...] = ()
@@ -291,7 +303,8 @@ def _next(admission: Admission) -> Ticket | None:
     for waiting in admission.waiting:
         if waiting.places <= free:
             return waiting.ticket
-        if waiting.overtaken >= OVERTAKEN_MAX:
+        # Who wants more than there is since the cap was lowered holds up nobody.
+        if waiting.overtaken >= OVERTAKEN_MAX and waiting.places <= admission.capacity:
             return None
     return None
 

@@ -242,6 +242,7 @@ TRANSITIONS: Final[Table[SessionPhase]] = {
     (_P.CLOSING, SessionClosed): _P.CLOSED,
     (_P.CLOSED, SessionForgotten): _P.ABSENT,
 }
+_SEEDED: Final = (_P.READY, _P.ACTIVATING, _P.CAPTURING)
 
 
 @attrs.frozen(kw_only=True)
@@ -336,8 +337,8 @@ def decide(session: AgentSession, command: Command) -> tuple[Event, ...]:
 
     Raises:
         SeedConflict, SessionIsClosing, SessionIsClosed, SessionUnknown,
-        EpisodeMismatch, StillRetained, ActivationConflict, ActivationUnknown:
-            As they say; nothing has happened.
+        EpisodeMismatch, StillRetained, ActivationUnfinished, ActivationConflict,
+        ActivationUnknown: As they say; nothing has happened.
     """
     match command:
         case Seed():
@@ -353,7 +354,7 @@ def decide(session: AgentSession, command: Command) -> tuple[Event, ...]:
         case Forget():
             return _forget(session, command)
         case MarkReady(claim=claim, at=at):
-            return _settle_seed(session, SessionReady(claim=claim, at=at))
+            return _mark_ready(session, SessionReady(claim=claim, at=at))
         case AbandonSeed(reason=reason, at=at):
             return _settle_seed(session, SeedAbandoned(reason=reason, at=at))
         case FailSetup(reason=reason, at=at):
@@ -424,17 +425,28 @@ def _activate(session: AgentSession, command: Activate) -> tuple[Event, ...]:
     return activations_.decide(session.activations, command)
 
 
+def _mark_ready(session: AgentSession, event: SessionReady) -> tuple[Event, ...]:
+    if session.phase in _SEEDED and session.claim == event.claim:
+        return ()
+    return _settle_seed(session, event)
+
+
 def _settle_seed(
     session: AgentSession, event: SessionReady | SeedAbandoned | SetupFailed
 ) -> tuple[Event, ...]:
     """Refuse when a close came while the seed ran: who seeds then releases."""
     if session.phase is SessionPhase.SEEDING:
         return (event,)
+    if session.phase is SessionPhase.ABSENT:
+        raise SessionUnknown(phase=session.phase)
     raise SessionIsClosing(phase=session.phase)
 
 
 def _start_capture(session: AgentSession, event: CaptureStarted) -> tuple[Event, ...]:
-    if session.phase is SessionPhase.CAPTURING:
+    standing = session.activations.of(event.request)
+    if standing is None:
+        raise activations_.ActivationUnknown(request=event.request)
+    if standing.ending is not None or session.phase is SessionPhase.CAPTURING:
         return ()
     return _follow(session, event)
 

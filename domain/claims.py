@@ -448,7 +448,8 @@ def decide(claim: Claim, command: Command) -> tuple[Event, ...]:
         case StartCreation(at=at):
             return _follow(claim, command, CreationStarted(at=at))
         case Doubt(reason=reason, at=at):
-            return _follow(claim, command, CreationDoubted(reason=reason, at=at))
+            doubted = CreationDoubted(reason=reason, at=at)
+            return _unless(claim, ClaimPhase.IN_DOUBT, command, doubted)
         case NoteLost(reason=reason, at=at):
             return _unless(
                 claim, ClaimPhase.LOST, command, ClaimLost(reason=reason, at=at)
@@ -530,14 +531,15 @@ def _hold(claim: Claim, command: Hold) -> tuple[Event, ...]:
 
 
 def _lend(claim: Claim, command: Lend) -> tuple[Event, ...]:
+    lent = ClaimLent(borrower=command.borrower, shared=command.shared, at=command.at)
+    events = _follow(claim, command, lent)
     if command.borrower in claim.borrowers:
         return ()
     if claim.borrowers and not (claim.shared and command.shared):
         raise AlreadyLent(
             standing=", ".join(sorted(claim.borrowers)), refused=command.borrower
         )
-    lent = ClaimLent(borrower=command.borrower, shared=command.shared, at=command.at)
-    return _follow(claim, command, lent)
+    return events
 
 
 def _hand_back(claim: Claim, command: HandBack) -> tuple[Event, ...]:

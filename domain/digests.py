@@ -40,11 +40,11 @@ def canonical(value: Json) -> str:
     """
     try:
         text = _written(value)
+        if "." not in text and "e" not in text:
+            return text
+        return _written(json.loads(text, parse_float=_number))
     except (TypeError, ValueError, RecursionError) as error:
         raise NotJson(found=str(error)) from error
-    if "." not in text and "e" not in text and "E" not in text:
-        return text
-    return _written(json.loads(text, parse_float=_number))
 
 
 def digest_of(value: Json) -> RequestDigest:

@@ -348,10 +348,11 @@ def decide(episode: Episode, command: Command) -> tuple[Event, ...]:
             return _follow(episode, command, EpisodeAdmitted(at=at))
         case NoteSeeded(participant=who, at=at):
             seeded = ParticipantSeeded(participant=who, at=at)
-            return () if who in episode.seeded else _follow(episode, command, seeded)
+            return _note_seeded(episode, command, seeded)
         case EndTurn(response=response, at=at):
             ended = TurnEnded(response=response, at=at)
-            return () if episode.response else _follow(episode, command, ended)
+            known = episode.response is not None
+            return () if known else _follow(episode, command, ended)
         case NoteVerified(result=result, at=at):
             return _follow(episode, command, EpisodeVerified(result=result, at=at))
         case Fail(failure=failure, at=at):
@@ -401,21 +402,33 @@ def _queue(episode: Episode, command: QueueEpisode) -> tuple[Event, ...]:
                 at=command.at,
             ),
         )
-    if (standing.episode, standing.request) != (command.episode, command.request):
-        raise EpisodeConflict(episode=command.episode)
+    for field in ("episode", "task", "request"):
+        if getattr(standing, field) != getattr(command, field):
+            raise EpisodeConflict(episode=command.episode)
     return ()
 
 
 def _start_seed(episode: Episode, command: StartSeed) -> tuple[Event, ...]:
-    owed = dict(episode.owed)
-    if owed.get(command.participant) == command.session:
-        return ()
-    if command.participant in owed:
-        raise _out_of_step(episode, command, "it has another session")
     started = CleanupOwed(
         participant=command.participant, session=command.session, at=command.at
     )
-    return _follow(episode, command, started)
+    events = _follow(episode, command, started)
+    standing = dict(episode.owed).get(command.participant)
+    if standing is None:
+        return events
+    if standing != command.session:
+        raise _out_of_step(episode, command, "it has another session")
+    return ()
+
+
+def _note_seeded(
+    episode: Episode, command: NoteSeeded, event: ParticipantSeeded
+) -> tuple[Event, ...]:
+    if command.participant in episode.seeded:
+        return ()
+    if command.participant not in dict(episode.owed):
+        raise _out_of_step(episode, command, "nobody asked for its seed")
+    return _follow(episode, command, event)
 
 
 def _start_turn(episode: Episode, command: StartTurn, at: Instant) -> tuple[Event, ...]:
@@ -429,7 +442,7 @@ def _start_verifying(
 ) -> tuple[Event, ...]:
     if episode.response is None:
         raise _out_of_step(episode, command, "there is no answer to grade")
-    if Participant.AGENT in dict(episode.owed):
+    if Participant.AGENT in dict(episode.owed + episode.unclosed):
         raise _out_of_step(episode, command, "the agent is not closed")
     return _follow(episode, command, VerifyingStarted(at=at))
 
@@ -442,6 +455,8 @@ def _settle(
 ) -> tuple[Event, ...]:
     if who not in dict(episode.owed):
         return ()
+    if episode.owed[-1][0] is not who:
+        raise _out_of_step(episode, command, "whoever was seeded later is closed first")
     return _follow(episode, command, event)
 
 

@@ -45,7 +45,9 @@ def to_label_value(text: str) -> str:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[
+        :DIGEST_CHARACTERS
+    ]
 
 
 def _looks_digested(name: str) -> bool:

@@ -224,6 +224,7 @@ TRANSITIONS: Final[Table[ResourcesPhase]] = {
     (_P.CLOSING, ResourcesCloseFailed): _P.CLOSING,
     (_P.CLOSING, ResourcesClosed): _P.CLOSED,
 }
+_BUILT: Final = (_P.READY, _P.VERIFYING, _P.VERIFIED)
 
 
 @attrs.frozen(kw_only=True)
@@ -294,7 +295,8 @@ def decide(session: ResourcesSession, command: Command) -> tuple[Event, ...]:
         case CloseResources(episode=episode, at=at):
             return _close(session, episode, at)
         case MarkBuilt(claim=claim, at=at):
-            return _follow(session, WorldBuilt(claim=claim, at=at))
+            known = session.phase in _BUILT and session.claim == claim
+            return () if known else _follow(session, WorldBuilt(claim=claim, at=at))
         case AbandonBuild(reason=reason, at=at):
             return _follow(session, BuildAbandoned(reason=reason, at=at))
         case FailVerification(reason=reason, at=at):
@@ -356,6 +358,8 @@ def _start_verification(
     if standing is not None:
         if standing.request != command.request:
             raise ResourcesConflict(field="answer to verify")
+        if session.verdict is None and session.phase is not ResourcesPhase.VERIFYING:
+            raise ResourcesNotUsable(phase=session.phase)
         return ()
     if session.phase is not ResourcesPhase.READY or session.built is None:
         raise ResourcesNotUsable(phase=session.phase)

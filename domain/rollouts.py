@@ -8,7 +8,6 @@ attempt that began and has no record is the next one by number, so that asking f
 it again takes the running one over.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -16,11 +15,13 @@ from typing import Final
 
 import attrs
 
+from .digests import digest_of
 from .failures import CANCELLED, SHUTDOWN, FailureKind
 from .tasks import EpisodeId, TaskId
 
 ATTEMPTS_MAX: Final = 3
 READABLE_CHARACTERS_MAX: Final = 80
+DIGEST_CHARACTERS: Final = 12
 
 
 class RecordKind(StrEnum):
@@ -56,7 +57,7 @@ def rollout_id(task: TaskId, repeat: int) -> str:
     """Return the rollout's name: readable, legal, and another for another task."""
     plain = f"{task.taskset}/{task.task_id}"
     readable = re.sub(r"[^A-Za-z0-9._]+", "-", plain).strip("-._")
-    digest = hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    digest = digest_of([task.taskset, task.task_id])[:DIGEST_CHARACTERS]
     name = f"{readable[:READABLE_CHARACTERS_MAX]}-{digest}".lstrip("-")
     return f"{name}.r{repeat}"
 

@@ -146,6 +146,7 @@ TRANSITIONS: Final[Table[RuntimePhase]] = {
     (_P.STAGING, RuntimeVerified): _P.VERIFIED,
     (_P.STAGING, VerificationFailed): _P.ABSENT,
     (_P.VERIFIED, StagingAbandoned): _P.ABSENT,
+    (_P.VERIFIED, VerificationFailed): _P.ABSENT,
     (_P.VERIFIED, RuntimeInstalled): _P.INSTALLED,
 }
 
@@ -276,13 +277,14 @@ def _start(installation: Installation, command: StartStaging) -> tuple[Event, ..
 
 
 def _verify(installation: Installation, command: Verify) -> tuple[Event, ...]:
-    if installation.phase in (RuntimePhase.VERIFIED, RuntimePhase.INSTALLED):
-        return ()
+    if installation.phase is RuntimePhase.INSTALLED:
+        return ()  # What was staged has its final name; this tells of an older file.
     _check_stager(installation, command.stager)
     wanted = installation.runtime
     assert wanted is not None, "what is staged is known"
     if (command.sha256, command.version) == (wanted.sha256, wanted.version):
-        return (RuntimeVerified(at=command.at),)
+        known = installation.phase is RuntimePhase.VERIFIED
+        return () if known else (RuntimeVerified(at=command.at),)
     return (
         VerificationFailed(
             sha256=command.sha256, version=command.version, at=command.at
