@@ -9,12 +9,14 @@ with the mark but without a readable reward the grader itself is broken.
 """
 
 import math
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
 import attrs
 
 from .activations import Outcome
+from .digests import Json
 from .failures import (
     AGENT_REQUEST_FAILED,
     CANCELLED,
@@ -50,6 +52,8 @@ class GraderEvidence:
     reward: float | None = None
     """What it gave, read as the task says; None when unreadable."""
     reason: str = ""
+    details: Mapping[str, Json] = attrs.field(factory=dict[str, Json])
+    """What else it told, for the result; no part of the verdict."""
 
 
 @attrs.frozen(kw_only=True)

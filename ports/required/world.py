@@ -89,3 +89,15 @@ class World(Protocol):
     def evidence(self, task: Task, run: GraderRun | None) -> GraderEvidence:
         """Read the grader's end and reward."""
         ...
+
+
+class SolvedWorld(World, Protocol):
+    """The extra ability of a world whose tasks may carry their own solution."""
+
+    def solution(self, task: Task) -> tuple[PlacedFile, ...]:
+        """Return the files that solve the task.
+
+        Raises:
+            NoSolution: The task carries none.
+        """
+        ...
