@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carry out commands: read, decide, append, and again when another was first."""
+
+from typing import Final, Generic, TypeVar
+
+import attrs
+
+from ...domain.deciders import Decider
+from ..required.journal import Journal, Stream, StreamMoved
+
+ATTEMPTS_MAX: Final = 16
+
+State = TypeVar("State")
+Command = TypeVar("Command")
+Event = TypeVar("Event")
+
+
+@attrs.frozen
+class Standing(Generic[State]):
+    """What is known of a stream: its state as of a version."""
+
+    state: State
+    version: int
+
+
+async def read_state(
+    journal: Journal,
+    stream: Stream[Event],
+    decider: Decider[State, Command, Event],
+    known: Standing[State] | None = None,
+) -> Standing[State]:
+    """Return the stream's state now; `known` saves reading what it covers."""
+    version = 0 if known is None else known.version
+    history = await journal.read(stream, after=version)
+    state = decider.replay(history.events, None if known is None else known.state)
+    return Standing(state, history.version)
+
+
+async def carry_out(
+    journal: Journal,
+    stream: Stream[Event],
+    decider: Decider[State, Command, Event],
+    *commands: Command,
+    known: Standing[State] | None = None,
+) -> Standing[State]:
+    """Carry out `commands` as one and return the state after them.
+
+    `known` is tried without reading first: the version that goes with the append
+    says whether it is still true.
+
+    Raises:
+        Refusal: A rule says no; nothing was written.
+        StreamMoved: Other writers won every one of `ATTEMPTS_MAX` races.
+    """
+    standing = known
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        if standing is None:
+            standing = await read_state(journal, stream, decider)
+        try:
+            return await _decide_and_append(
+                journal, stream, decider, commands, standing
+            )
+        except StreamMoved:
+            if attempt == ATTEMPTS_MAX:
+                raise
+            standing = await read_state(journal, stream, decider, standing)
+    raise AssertionError("the loop returns or raises")
+
+
+async def _decide_and_append(
+    journal: Journal,
+    stream: Stream[Event],
+    decider: Decider[State, Command, Event],
+    commands: tuple[Command, ...],
+    standing: Standing[State],
+) -> Standing[State]:
+    events, state = decider.decide_all(standing.state, commands)
+    if not events:
+        return standing
+    version = await journal.append(stream, events, expected_version=standing.version)
+    return Standing(state, version)

@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run an episode: seed, act, verify, clean up, each step safe to repeat.
+
+What must be closed is written down before it is made, and closed in reverse order,
+shielded, each participant with its own share of the time, also when the caller has
+gone. An episode that a killed process left behind goes on where it stood when it is
+asked for again: its session ids come from its name.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+import anyio
+import attrs
+
+from ...domain.activations import Outcome
+from ...domain.agent_sessions import AgentSessionId
+from ...domain.deciders import Instant
+from ...domain.digests import Json, RequestDigest, digest_of
+from ...domain.episodes import (
+    DECIDER,
+    Admit,
+    Command,
+    EndTurn,
+    Episode,
+    EpisodeOutOfStep,
+    EpisodePhase,
+    Event,
+    Fail,
+    Finish,
+    NoteClosed,
+    NoteSeeded,
+    NoteUnclosed,
+    NoteVerified,
+    Participant,
+    QueueEpisode,
+    StartSeed,
+    StartTurn,
+    StartVerifying,
+)
+from ...domain.failures import (
+    AGENT_RUN_ERROR,
+    CANCELLED,
+    INTERRUPTED,
+    SESSION_LOST,
+    TRANSPORT_TIMEOUT,
+    Failure,
+    FailureKind,
+    Stage,
+)
+from ...domain.refusals import Refusal
+from ...domain.resources_sessions import ResourcesSessionId
+from ...domain.tasks import EpisodeId, Task
+from ..required.clock import Clock
+from ..required.faults import Fault
+from ..required.journal import Journal, JournalUnusable, Stream, episode_stream
+from ..required.participants import (
+    Agent,
+    AgentClosed,
+    ParticipantFailed,
+    Resources,
+    Turn,
+)
+from .carry_out import Standing, carry_out
+from .log_context import logged_as
+
+log = logging.getLogger(__name__)
+
+EPISODE_SECONDS: Final = 21600.0
+CLEANUP_SECONDS: Final = 180.0
+"""What each participant has for its close."""
+
+Row = Mapping[str, Json]
+"""One finished episode in the shape of NeMo Gym's episode response."""
+
+_FRESH: Final = Standing(DECIDER.initial, 0)
+_ENDED: Final = (EpisodePhase.CLEANING, EpisodePhase.DONE)
+_STAGES: Final[Mapping[EpisodePhase, Stage]] = {
+    EpisodePhase.ABSENT: Stage.ADMISSION,
+    EpisodePhase.WAITING: Stage.ADMISSION,
+    EpisodePhase.SEEDING: Stage.SEED,
+    EpisodePhase.ACTING: Stage.AGENT,
+    EpisodePhase.VERIFYING: Stage.VERIFICATION,
+}
+
+
+@attrs.frozen(kw_only=True)
+class RunEpisode:
+    """The use case, for the two participants of one run."""
+
+    journal: Journal
+    clock: Clock
+    run: str
+    """The id of the run that the episodes belong to."""
+    resources: Resources
+    agent: Agent
+    episode_seconds: float = EPISODE_SECONDS
+    cleanup_seconds: float = CLEANUP_SECONDS
+
+    async def __call__(
+        self, episode: EpisodeId, task: Task, *, scope: anyio.CancelScope | None = None
+    ) -> Row:
+        """Run the episode to its end and return its row.
+
+        Cancelling `scope` ends it early with a failure `cancelled`; it is cleaned up
+        and has a row like any other.
+
+        Raises:
+            EpisodeConflict: The episode's name stands for another request.
+            JournalUnusable: Nothing can be written down any more.
+        """
+        running = _Running(
+            use=self,
+            episode=episode,
+            task=task,
+            stream=episode_stream(self.run, episode.key),
+            scope=scope or anyio.CancelScope(),
+        )
+        with logged_as(episode=episode.key):
+            return await running.to_the_end()
+
+    def session(self, participant: Participant, episode: EpisodeId) -> str:
+        """Return the session id of a participant, the same after a restart."""
+        name = f"{self.run}/{episode.key}".encode()
+        return f"{participant}-session-{hashlib.sha256(name).hexdigest()[:32]}"
+
+
+@attrs.define(kw_only=True)
+class _Running:
+    """One episode under way."""
+
+    use: RunEpisode
+    episode: EpisodeId
+    task: Task
+    stream: Stream[Event]
+    scope: anyio.CancelScope
+    standing: Standing[Episode] = _FRESH
+    seconds: dict[str, float] = attrs.field(factory=dict[str, float])
+    """How long each stage took, by this process's clock."""
+
+    async def to_the_end(self) -> Row:
+        failure: Failure | None = None
+        try:
+            with self.scope:
+                failure = await self._act()
+            if self.scope.cancelled_caught:
+                failure = self._failure(CANCELLED, "the run was stopped")
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._end(self._failure(CANCELLED, "the caller went away"))
+            raise
+        with anyio.CancelScope(shield=True):
+            row = await self._end(failure)
+        return row
+
+    async def _act(self) -> Failure | None:
+        """Go through the stages; return the failure that ended them, if one did."""
+        with anyio.move_on_after(self.use.episode_seconds):
+            try:
+                return await self._stages()
+            except ParticipantFailed as failed:
+                return _of_participant(failed)
+            except JournalUnusable:
+                raise
+            except (Refusal, Fault) as error:
+                again = isinstance(error, Fault) and error.can_retry
+                return self._failure(AGENT_RUN_ERROR, str(error), terminal=not again)
+            except Exception as error:
+                # A mistake of ours in one episode must not end the others.
+                log.exception("Episode %s hit an unexpected fault", self.episode.key)
+                reason = f"unexpected {type(error).__name__}: {error}"
+                return self._failure(AGENT_RUN_ERROR, reason, terminal=True)
+        reason = f"the episode took longer than {self.use.episode_seconds:g} s"
+        return self._failure(TRANSPORT_TIMEOUT, reason)
+
+    async def _stages(self) -> Failure | None:
+        await self._begin()
+        phase = self.standing.state.phase
+        if phase in _ENDED:
+            return None
+        with _Timed(self, "seed"):
+            access = await self.use.resources.seed(
+                self._resources_session, self.episode, self.task
+            )
+            if phase is EpisodePhase.SEEDING:
+                await self._do(
+                    NoteSeeded(participant=Participant.RESOURCES, at=self._now()),
+                    StartSeed(
+                        participant=Participant.AGENT,
+                        session=self._agent_session,
+                        at=self._now(),
+                    ),
+                )
+            if self.standing.state.response is None:
+                await self.use.agent.seed(
+                    self._agent_session, self.episode, self.task.task_id, access
+                )
+        turn = await self._turn()
+        if turn.outcome is Outcome.SANDBOX_ERROR:
+            return self._failure(SESSION_LOST, turn.reason or "the sandbox was lost")
+        if turn.outcome is Outcome.CANCELLED:
+            return self._failure(INTERRUPTED, turn.reason or "the run was cut off")
+        await self._verify(turn)
+        return None
+
+    async def _begin(self) -> None:
+        queue = QueueEpisode(
+            episode=self.episode,
+            task=self.task.task_id,
+            request=_request_digest(self.task),
+            at=self._now(),
+        )
+        seed = StartSeed(
+            participant=Participant.RESOURCES,
+            session=self._resources_session,
+            at=self._now(),
+        )
+        try:
+            await self._do(queue, Admit(at=self._now()), seed)
+        except EpisodeOutOfStep:
+            # It was begun before a restart: go on where it stands.
+            self.standing = await carry_out(
+                self.use.journal, self.stream, DECIDER, queue
+            )
+
+    async def _turn(self) -> Turn:
+        response = self.standing.state.response
+        if response is not None:
+            return _to_turn(response)
+        if self.standing.state.phase is EpisodePhase.SEEDING:
+            await self._do(
+                NoteSeeded(participant=Participant.AGENT, at=self._now()),
+                StartTurn(at=self._now()),
+            )
+        with _Timed(self, "act"):
+            turn = await self.use.agent.activate(
+                self._agent_session, self.task.responses_create_params
+            )
+        await self._do(EndTurn(response=_from_turn(turn), at=self._now()))
+        return turn
+
+    async def _verify(self, turn: Turn) -> None:
+        closed = AgentClosed(observations=None, stillness=None)
+        settled: Command = NoteClosed(participant=Participant.AGENT, at=self._now())
+        try:
+            with anyio.fail_after(self.use.cleanup_seconds):
+                closed = await self.use.agent.close(self._agent_session, self.episode)
+        except (ParticipantFailed, TimeoutError) as error:
+            # The turn is finished and is not thrown away for that.
+            reason = str(error) or "closing took too long"
+            settled = NoteUnclosed(
+                participant=Participant.AGENT, reason=reason, at=self._now()
+            )
+        if self.standing.state.phase is EpisodePhase.ACTING:
+            await self._do(settled, StartVerifying(at=self._now()))
+        with _Timed(self, "verify"):
+            reply = await self.use.resources.verify(
+                self._resources_session,
+                self.episode,
+                self.task,
+                turn,
+                stillness=closed.stillness,
+            )
+        result = {**reply, "ng_agent_observations": closed.observations}
+        text = json.dumps(result, ensure_ascii=False)
+        await self._do(NoteVerified(result=text, at=self._now()))
+
+    async def _end(self, failure: Failure | None) -> Row:
+        if self.standing.state.phase is EpisodePhase.ABSENT and failure is not None:
+            return self._row(failure, None)  # Stopped before anything was begun.
+        if failure is not None and self.standing.state.phase not in _ENDED:
+            await self._do(Fail(failure=failure, at=self._now()))
+        with _Timed(self, "clean"):
+            settled = [
+                await self._close(participant, session)
+                for participant, session in reversed(self.standing.state.owed)
+            ]
+        await self._do(*settled, Finish(at=self._now()))
+        state = self.standing.state
+        return self._row(state.failure, state.result)
+
+    async def _close(self, participant: Participant, session: str) -> Command:
+        """Close one participant within its own share of the time."""
+        reason = f"closing took longer than {self.use.cleanup_seconds:g} s"
+        with anyio.move_on_after(self.use.cleanup_seconds, shield=True):
+            try:
+                if participant is Participant.AGENT:
+                    await self.use.agent.close(AgentSessionId(session), self.episode)
+                else:
+                    await self.use.resources.close(
+                        ResourcesSessionId(session), self.episode
+                    )
+                return NoteClosed(participant=participant, at=self._now())
+            except (Fault, Refusal) as error:
+                reason = str(error)
+        log.error("%s of %s is not closed: %s", participant, self.episode.key, reason)
+        return NoteUnclosed(participant=participant, reason=reason, at=self._now())
+
+    async def _do(self, *commands: Command) -> None:
+        self.standing = await carry_out(
+            self.use.journal, self.stream, DECIDER, *commands, known=self.standing
+        )
+
+    def _row(self, failure: Failure | None, result: str | None) -> Row:
+        return {
+            "episode_id": {
+                "rollout_id": self.episode.rollout_id,
+                "attempt": self.episode.attempt,
+            },
+            "task_id": {
+                "taskset": self.task.task_id.taskset,
+                "task_id": self.task.task_id.task_id,
+            },
+            "result": None if result is None else self._result(result),
+            "failure": None if failure is None else self._failed(failure),
+        }
+
+    def _result(self, text: str) -> Mapping[str, Json]:
+        result: dict[str, Json] = json.loads(text)
+        seconds = {stage: round(time, 6) for stage, time in self.seconds.items()}
+        return {**result, "livery": {"seconds": seconds}}
+
+    def _failed(self, failure: Failure) -> Mapping[str, Json]:
+        response = self.standing.state.response
+        return {
+            "failure_reason": failure.reason,
+            "terminal": failure.terminal,
+            "failure_kind": failure.kind,
+            "stage": failure.stage,
+            "partial_response": None
+            if response is None
+            else _to_turn(response).response,
+        }
+
+    def _failure(
+        self, kind: FailureKind, reason: str, *, terminal: bool = False
+    ) -> Failure:
+        stage = _STAGES.get(self.standing.state.phase, Stage.CLEANUP)
+        return Failure(stage=stage, kind=kind, reason=reason, terminal=terminal)
+
+    def _now(self) -> Instant:
+        return self.use.clock.now()
+
+    @property
+    def _resources_session(self) -> ResourcesSessionId:
+        return ResourcesSessionId(self.use.session(Participant.RESOURCES, self.episode))
+
+    @property
+    def _agent_session(self) -> AgentSessionId:
+        return AgentSessionId(self.use.session(Participant.AGENT, self.episode))
+
+
+class _Timed:
+    """Adds the time spent inside to a stage."""
+
+    def __init__(self, running: _Running, stage: str) -> None:
+        self.running = running
+        self.stage = stage
+        self.since = 0.0
+
+    def __enter__(self) -> None:
+        self.since = self.running.use.clock.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        spent = self.running.use.clock.monotonic() - self.since
+        before = self.running.seconds.get(self.stage, 0.0)
+        self.running.seconds[self.stage] = before + spent
+
+
+def _request_digest(task: Task) -> RequestDigest:
+    return digest_of([task.responses_create_params, task.task_data])
+
+
+def _from_turn(turn: Turn) -> str:
+    return json.dumps(
+        {
+            "response": turn.response,
+            "outcome": turn.outcome,
+            "upstream_failed": turn.upstream_failed,
+            "reason": turn.reason,
+        },
+        ensure_ascii=False,
+    )
+
+
+def _to_turn(text: str) -> Turn:
+    known = json.loads(text)
+    return Turn(
+        response=known["response"],
+        outcome=Outcome(known["outcome"]),
+        upstream_failed=known["upstream_failed"],
+        reason=known["reason"],
+    )
+
+
+def _of_participant(failed: ParticipantFailed) -> Failure:
+    stages = {"verify": Stage.VERIFICATION, "close": Stage.CLEANUP}
+    stage = stages.get(failed.step, Stage.SEED)
+    if failed.participant == Participant.AGENT and stage is Stage.SEED:
+        stage = Stage.AGENT
+    return Failure(
+        stage=stage,
+        kind=failed.failure_kind,
+        reason=failed.reason,
+        terminal=failed.terminal,
+    )
