@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `livery.toml` can say, as values with defaults.
+
+Durations are in seconds, whole or fractional. A setting that may be absent is
+switched off with the word "none". Secrets are references (`Secret`), never text.
+What a plug-in alone knows stands in its block's `options`, which the plug-in
+declares as a class of its own.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import attrs
+
+from ..ports.required.harness import TURN_TIMEOUT_SECONDS
+from ..ports.required.sandbox_provider import Mount, Network, SandboxSpec
+from .logs import Layout, Level
+from .setting_words import Name, Range, Seconds, doc
+
+DEFAULT_IMAGE: Final = "python:3.12-slim"
+"""What a provider of images is given when nobody names an image."""
+CONCURRENCY_MAX: Final = 1024
+REPEATS_MAX: Final = 1000
+
+_SPEC: Final = SandboxSpec()
+
+Options = Mapping[str, object]
+
+
+@attrs.frozen(kw_only=True)
+class StateSettings:
+    """Where this machine's owner id, secret and journal are kept."""
+
+    folder: Name | None = attrs.field(
+        default=None,
+        metadata=doc(
+            "The state folder. none: $XDG_STATE_HOME/livery, else ~/.local/state/livery."
+            " The option --state goes first.",
+        ),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class LogSettings:
+    """What is logged, on standard error."""
+
+    level: Level = attrs.field(
+        default=Level.WARNING,
+        metadata=doc("The least grave line of our own that is told."),
+    )
+    format: Layout = attrs.field(
+        default=Layout.TEXT, metadata=doc("Lines for the eye, or one JSON object each.")
+    )
+
+
+@attrs.frozen(kw_only=True)
+class RunSettings:
+    """What `livery run` does where the command line does not say otherwise."""
+
+    harness: Name = attrs.field(
+        default="oracle",
+        metadata=doc("A block [harness.NAME], or the name of a harness."),
+    )
+    sandbox: Name = attrs.field(
+        default="local",
+        metadata=doc("A block [sandbox.NAME], or the name of a provider."),
+    )
+    concurrency: Annotated[int, Range(least=1, most=CONCURRENCY_MAX)] = attrs.field(
+        default=4, metadata=doc("How many episodes run at once, over the whole run.")
+    )
+    repeats: Annotated[int, Range(least=1, most=REPEATS_MAX)] = attrs.field(
+        default=1, metadata=doc("How many rollouts each task gets.")
+    )
+    limit: Annotated[int, Range(least=1)] | None = attrs.field(
+        default=None,
+        metadata=doc("How many tasks are taken, from the first on. none: all."),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class HarnessSettings:
+    """A configured harness."""
+
+    harness: Name | None = attrs.field(
+        default=None,
+        metadata=doc("Which harness it is. none: the one with the name of the block."),
+    )
+    turn_timeout_seconds: Seconds = attrs.field(
+        default=TURN_TIMEOUT_SECONDS,
+        metadata=doc(
+            "How long the harness's command may run; enforced in the sandbox. The error"
+            " is agent_timeout.",
+        ),
+    )
+    options: Options = attrs.field(
+        factory=dict[str, object],
+        metadata=doc("What this harness alone knows; see its page."),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class MountSettings:
+    """A file or folder of this host, seen in the sandbox."""
+
+    source: Name = attrs.field(metadata=doc("The path on this host, absolute."))
+    target: Name = attrs.field(metadata=doc("The path in the sandbox, absolute."))
+    read_only: bool = attrs.field(
+        default=True, metadata=doc("Whether the sandbox cannot write to it.")
+    )
+
+
+@attrs.frozen(kw_only=True)
+class SandboxSettings:
+    """A configured provider and the kind of sandbox that is asked of it."""
+
+    provider: Name | None = attrs.field(
+        default=None,
+        metadata=doc("Which provider it is. none: the one with the name of the block."),
+    )
+    image: Name | None = attrs.field(
+        default=None,
+        metadata=doc(
+            f"The image. none: {DEFAULT_IMAGE} where the provider makes sandboxes from"
+            " images.",
+        ),
+    )
+    workdir: Name = attrs.field(
+        default=_SPEC.workdir, metadata=doc("The folder that holds the workspace.")
+    )
+    env: Mapping[str, str] = attrs.field(
+        factory=dict[str, str],
+        metadata=doc(
+            "Environment of every command. No secrets: whatever runs inside sees it.",
+        ),
+    )
+    user: Name | None = attrs.field(
+        default=None,
+        metadata=doc(
+            "Whom commands run as: name, uid or uid:gid. none: the image's own."
+        ),
+    )
+    cpus: Annotated[float, Range(above=0, most=4096)] | None = attrs.field(
+        default=None, metadata=doc("How many processors it may use. none: no limit.")
+    )
+    memory_mib: Annotated[int, Range(least=4)] | None = attrs.field(
+        default=None,
+        metadata=doc("How much memory it may use, in MiB. none: no limit."),
+    )
+    processes_max: Annotated[int, Range(least=1)] | None = attrs.field(
+        default=None, metadata=doc("How many processes it may have. none: no limit.")
+    )
+    network: Network = attrs.field(
+        default=Network.DEFAULT,
+        metadata=doc("none: nothing but itself. default: what the provider gives."),
+    )
+    mounts: tuple[MountSettings, ...] = attrs.field(
+        default=(),
+        metadata=doc("Files and folders of this host that the sandbox sees."),
+    )
+    ports: tuple[Annotated[int, Range(least=1, most=65535)], ...] = attrs.field(
+        default=(), metadata=doc("Ports of the sandbox that this host must reach.")
+    )
+    lifetime_seconds: Seconds = attrs.field(
+        default=_SPEC.lifetime_seconds,
+        metadata=doc(
+            "How long after it was made ready the sandbox ends itself, whatever happens"
+            " here. The error is sandbox_lost.",
+        ),
+    )
+    create_timeout_seconds: Seconds = attrs.field(
+        default=_SPEC.create_timeout_seconds,
+        metadata=doc(
+            "How long making it may take, pulling not counted. The error is create_failed"
+            " at create.",
+        ),
+    )
+    pull_timeout_seconds: Seconds = attrs.field(
+        default=_SPEC.pull_timeout_seconds,
+        metadata=doc(
+            "How long pulling its image may take. The error is create_failed at pull.",
+        ),
+    )
+    ready_timeout_seconds: Seconds = attrs.field(
+        default=_SPEC.ready_timeout_seconds,
+        metadata=doc(
+            "How long the made sandbox may take to answer its first command. The error is"
+            " create_failed at ready.",
+        ),
+    )
+    options: Options = attrs.field(
+        factory=dict[str, object],
+        metadata=doc("What this provider alone knows; see its page."),
+    )
+
+    def spec(self, *, image: str | None) -> SandboxSpec:
+        """Return the kind of sandbox that is meant, made from `image`."""
+        return SandboxSpec(
+            image=image,
+            workdir=self.workdir,
+            env=self.env,
+            user=self.user,
+            cpus=self.cpus,
+            memory_mib=self.memory_mib,
+            processes_max=self.processes_max,
+            network=self.network,
+            mounts=tuple(
+                Mount(source=m.source, target=m.target, read_only=m.read_only)
+                for m in self.mounts
+            ),
+            ports=self.ports,
+            lifetime_seconds=self.lifetime_seconds,
+            create_timeout_seconds=self.create_timeout_seconds,
+            pull_timeout_seconds=self.pull_timeout_seconds,
+            ready_timeout_seconds=self.ready_timeout_seconds,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """The whole of `livery.toml`."""
+
+    state: StateSettings = attrs.field(
+        factory=StateSettings, metadata=doc("The state folder.")
+    )
+    log: LogSettings = attrs.field(factory=LogSettings, metadata=doc("Log lines."))
+    run: RunSettings = attrs.field(
+        factory=RunSettings, metadata=doc("Defaults of `livery run`.")
+    )
+    harness: Mapping[str, HarnessSettings] = attrs.field(
+        factory=dict[str, HarnessSettings],
+        metadata=doc("Configured harnesses, by the name they are run by."),
+    )
+    sandbox: Mapping[str, SandboxSettings] = attrs.field(
+        factory=dict[str, SandboxSettings],
+        metadata=doc("Configured providers, by the name they are run by."),
+    )
