@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a claim: made whole or not at all, and removed label last.
+
+`<root>/<name>/` holds `claim.json` (whose it is, as what it was made, until
+when), `work/`, `home/`, `tmp/` and `scratch/`. It is built under another name
+and renamed, so that a folder under a claim's name always tells whose it is, at
+whatever moment its maker was killed. What a killed maker left is found by the
+claim in its name and goes with `remove`, or with `sweep` after a while.
+
+Everything here blocks; callers run it in a thread.
+"""
+
+import errno
+import json
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import cast
+
+import attrs
+
+from ...domain.claims import ClaimId, OwnerId
+from ...domain.names import to_name
+from ...ports.required.sandbox_provider import ClaimLabel
+
+RECORD = "claim.json"
+FOLDERS = {"work": 0o755, "home": 0o700, "tmp": 0o700, "scratch": 0o700}
+MAKING = ".making-"
+MAKING_SECONDS_MAX = 600.0
+"""After this long nobody is still making a folder."""
+RECORD_BYTES_MAX = 16 * 1024 * 1024
+
+
+class FolderState(StrEnum):
+    """How far the life of a claim's folder went."""
+
+    LIVE = "live"
+    ENDED = "ended"
+    """Its processes were ended; the folder waits for its removal."""
+    ENDING = "ending"
+    """Its removal has begun."""
+
+
+@attrs.frozen(kw_only=True)
+class ClaimRecord:
+    """What `claim.json` tells."""
+
+    label: ClaimLabel
+    spec: str
+    """The digest of the spec that it was made as."""
+    env: Mapping[str, str]
+    """The variables of the spec, for whoever finds the sandbox again."""
+    created: float
+    expires: float
+    state: FolderState = FolderState.LIVE
+    reason: str = ""
+
+
+class RecordUnreadable(Exception):
+    """A `claim.json` is there and does not tell what it should."""
+
+
+def folder_of(root: Path, claim: ClaimId) -> Path:
+    """Return where the folder of a claim is, if there is one."""
+    return root / to_name("livery", claim)
+
+
+def make(folder: Path, record: ClaimRecord) -> bool:
+    """Make the folder; return False, and leave it alone, when there is one.
+
+    Raises:
+        OSError: It could not be made, and nothing of it is left.
+    """
+    making = folder.parent / f"{MAKING}{folder.name}.{secrets.token_hex(6)}"
+    making.mkdir(mode=0o700)
+    try:
+        write_record(making, record)
+        for name, mode in FOLDERS.items():
+            (making / name).mkdir()
+            # Whatever the mask says: these modes are promised.
+            (making / name).chmod(mode)
+        making.rename(folder)
+    except OSError as fault:
+        shutil.rmtree(making, ignore_errors=True)
+        if fault.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    return True
+
+
+def write_record(folder: Path, record: ClaimRecord) -> None:
+    """Write `claim.json` so that a reader sees the old one or the new one."""
+    words = {
+        "format": 1,
+        "claim": record.label.claim,
+        "owner": record.label.owner,
+        "spec": record.spec,
+        "env": dict(record.env),
+        "created": record.created,
+        "expires": record.expires,
+        "state": record.state.value,
+        "reason": record.reason,
+    }
+    fresh = folder / f"{RECORD}.{secrets.token_hex(6)}"
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            json.dump(words, file)
+        fresh.rename(folder / RECORD)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def read_record(folder: Path) -> ClaimRecord | None:
+    """Return what `claim.json` tells; None when there is none.
+
+    Raises:
+        RecordUnreadable: It is no record of ours.
+    """
+    try:
+        with open(folder / RECORD, encoding="utf-8") as file:
+            words: object = json.loads(file.read(RECORD_BYTES_MAX))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as fault:
+        raise RecordUnreadable(f"{folder / RECORD} cannot be read: {fault}") from fault
+    try:
+        return _to_record(words)
+    except (KeyError, TypeError, ValueError) as fault:
+        raise RecordUnreadable(f"{folder / RECORD} is no record of ours") from fault
+
+
+def records(root: Path) -> Iterator[tuple[Path, ClaimRecord | RecordUnreadable]]:
+    """Tell every folder below `root` with its record, half made ones included."""
+    for path in sorted(root.iterdir()):
+        try:
+            record = read_record(path)
+        except RecordUnreadable as fault:
+            yield path, fault
+            continue
+        if record is not None:
+            yield path, record
+
+
+def is_half_made(folder: Path) -> bool:
+    """Return whether the folder is one that its maker did not finish."""
+    return folder.name.startswith(MAKING)
+
+
+def remove(folder: Path) -> None:
+    """Remove the folder and what a killed maker left for it, label last.
+
+    Raises:
+        OSError: Something of it could not be removed.
+    """
+    for half in folder.parent.glob(f"{MAKING}{folder.name}.*"):
+        _remove_whole(half)
+    _remove_whole(folder)
+
+
+def sweep(root: Path) -> None:
+    """Remove what carries no label: empty folders, and half made ones of old."""
+    for path in root.iterdir():
+        try:
+            status = path.lstat()
+            if not stat.S_ISDIR(status.st_mode):
+                continue
+            if not is_half_made(path):
+                path.rmdir()
+            elif time.time() - status.st_mtime > MAKING_SECONDS_MAX:
+                _remove_whole(path)
+        except OSError:
+            continue  # Not empty, so it has its label; or somebody else was faster.
+
+
+def _remove_whole(folder: Path) -> None:
+    if not folder.is_dir():
+        return
+    _open_up(folder)
+    for entry in os.scandir(folder):
+        if entry.name == RECORD:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+    (folder / RECORD).unlink(missing_ok=True)
+    folder.rmdir()
+
+
+def _open_up(folder: Path) -> None:
+    """Let us into every folder below, whatever mode a command gave it."""
+    folder.chmod(0o700)
+    for path, folders, _ in os.walk(folder):
+        for name in folders:
+            below = os.path.join(path, name)
+            if not os.path.islink(below):
+                os.chmod(below, 0o700)
+
+
+def _to_record(words: object) -> ClaimRecord:
+    if not isinstance(words, dict):
+        raise TypeError("it is no object")
+    fields = cast(dict[str, object], words)
+    env = fields["env"]
+    if fields["format"] != 1 or not isinstance(env, dict):
+        raise ValueError("it is of another format")
+    return ClaimRecord(
+        label=ClaimLabel(
+            claim=ClaimId(_text(fields["claim"])), owner=OwnerId(_text(fields["owner"]))
+        ),
+        spec=_text(fields["spec"]),
+        env={
+            _text(name): _text(value)
+            for name, value in cast(dict[object, object], env).items()
+        },
+        created=_number(fields["created"]),
+        expires=_number(fields["expires"]),
+        state=FolderState(_text(fields["state"])),
+        reason=_text(fields["reason"]),
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("it is no text")
+    return value
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, int | float):
+        raise TypeError("it is no number")
+    return float(value)
