@@ -25,6 +25,7 @@ def load(name, source):
     module = types.ModuleType("livery_program." + name)
     module.__package__ = "livery_program"
     sys.modules[module.__name__] = module
+    setattr(package, name, module)
     exec(compile(source, "livery/" + name + ".py", "exec", dont_inherit=True), module.__dict__)
     return module
 
@@ -82,6 +83,9 @@ def _with_parts(name: str) -> list[str]:
     """Return `name` and the modules that it imports, each after its own."""
     found: list[str] = []
     for node in ast.walk(ast.parse(_source(name))):
-        if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module:
-            found += [part for part in _with_parts(node.module) if part not in found]
+        if not isinstance(node, ast.ImportFrom) or node.level != 1:
+            continue
+        names = [node.module] if node.module else [alias.name for alias in node.names]
+        for imported in names:
+            found += [part for part in _with_parts(imported) if part not in found]
     return [*found, name]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import socket
 import time
 from typing import NamedTuple, NoReturn
@@ -22,7 +21,6 @@ from .processes import (
     Tree,
     become_subreaper,
     close_all_but,
-    drain,
     look_at,
     start,
     wake_on_child,
@@ -79,7 +77,7 @@ def _report(
     for descriptor in streams:
         os.close(descriptor)
     tree = Tree(leader, order.mark, wake, subreaper=subreaper)
-    how = _await_end(tree, worker, wake, begun + order.timeout_seconds)
+    how = _await_end(tree, worker, begun + order.timeout_seconds)
     report: dict[str, object] = {
         "how": how,
         "seconds": time.monotonic() - begun,
@@ -95,23 +93,15 @@ def _report(
     return report
 
 
-def _await_end(tree: Tree, worker: socket.socket, wake: int, deadline: float) -> str:
-    poller = select.poll()
-    poller.register(wake, select.POLLIN)
-    poller.register(worker.fileno(), select.POLLIN)
-    while True:
-        tree.reap()
-        if tree.leader_status is not None:
-            return "ended"
+def _await_end(tree: Tree, worker: socket.socket, deadline: float) -> str:
+    tree.reap()
+    while tree.leader_status is None:
         left = deadline - time.monotonic()
         if left <= 0:
             return "timed_out"
-        # poll counts in milliseconds of an int: a deadline of years is cut up.
-        ready = [fd for fd, _ in poller.poll(min(left, 86400.0) * 1000.0 + 1)]
-        if wake in ready:
-            drain(wake)
-        if worker.fileno() in ready:
+        if tree.turn(left, worker.fileno()) and tree.leader_status is None:
             return "stopped"
+    return "ended"
 
 
 def _with_start_times(pids: set[int]) -> list[tuple[int, int]]:

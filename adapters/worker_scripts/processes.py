@@ -15,7 +15,7 @@ import select
 import signal
 import time
 from types import FrameType
-from typing import Callable, NamedTuple, NoReturn
+from typing import Callable, NamedTuple, NoReturn, Protocol
 
 from .accounts import Account, become
 
@@ -25,6 +25,7 @@ KILL_SECONDS = 10.0
 """How long killed processes are waited for before they are reported instead."""
 
 _KILL_PASS_SECONDS = 0.02
+_TURN_SECONDS_MAX = 3600.0
 _STOP_PASSES_MAX = 20
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
 _NOT_STARTED = 127
@@ -252,16 +253,57 @@ def stop_and_kill(living: Callable[[], set[int]]) -> set[int]:
     return seen
 
 
+class Outlets(Protocol):
+    """What has to be read while the tree is waited for, or it could not end."""
+
+    def descriptors(self) -> list[int]:
+        """Return the ones that are open."""
+        ...
+
+    def read(self, descriptor: int) -> None:
+        """Take what one holds."""
+        ...
+
+
 class Tree:
     """The processes below this one, seen through their whole life."""
 
-    def __init__(self, leader: int, mark: bytes, wake: int, *, subreaper: bool) -> None:
+    def __init__(
+        self,
+        leader: int,
+        mark: bytes,
+        wake: int,
+        *,
+        subreaper: bool,
+        outlets: Outlets | None = None,
+    ) -> None:
         self.leader_status: int | None = None
         self._leader = leader
         self._mark = mark
         self._wake = wake
         self._subreaper = subreaper
+        self._outlets = outlets
         self._childless = False
+
+    def turn(self, seconds: float, *others: int) -> list[int]:
+        """Wait, at most so long, until something happens; return who of `others`.
+
+        Ended children and what the outlets hold are taken in.
+        """
+        poller = select.poll()
+        outlets = self._outlets.descriptors() if self._outlets else []
+        for descriptor in (self._wake, *outlets, *others):
+            poller.register(descriptor, select.POLLIN)
+        # poll counts in an int of milliseconds: a wait of years is cut up.
+        pause = max(0.0, min(seconds, _TURN_SECONDS_MAX)) * 1000.0 + 1
+        ready = [descriptor for descriptor, _ in poller.poll(pause)]
+        if self._wake in ready:
+            drain(self._wake)
+        for descriptor in outlets:
+            if self._outlets is not None and descriptor in ready:
+                self._outlets.read(descriptor)
+        self.reap()
+        return [descriptor for descriptor in others if descriptor in ready]
 
     def reap(self) -> None:
         """Take in every child that has ended."""
@@ -295,16 +337,12 @@ class Tree:
     def wait_gone(self, seconds: float) -> bool:
         """Wait until the tree is gone, at most so long."""
         until = time.monotonic() + seconds
-        poller = select.poll()
-        poller.register(self._wake, select.POLLIN)
         while not self.is_gone():
             left = until - time.monotonic()
             if left <= 0:
                 return False
             # A child's end wakes us; the scan of the fallback has to look again.
-            pause = left if self._subreaper else min(left, _KILL_PASS_SECONDS)
-            if poller.poll(pause * 1000.0 + 1):
-                drain(self._wake)
+            self.turn(left if self._subreaper else min(left, _KILL_PASS_SECONDS))
         return True
 
     def end(self, grace_seconds: float) -> bool:

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a supervised run: what is on disk about it, and what that means.
+
+A run folder appears in one step, by a rename, and is never empty: it holds
+`started.json` (who supervises) or `forbidden`. Whoever comes second finds the
+name taken. `receipt.json` is written once, at the end, by the supervisor.
+
+absent → running → finished, or running → vanished when the supervisor was
+killed; absent → forbidden.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import time
+from typing import cast
+
+from .processes import (
+    KILL_SECONDS,
+    MARKER,
+    descendants,
+    is_alive,
+    look_at,
+    marked,
+    process_table,
+    send,
+    stop_and_kill,
+)
+from .spool import join
+
+RECEIPT_ROOM_BYTES = 8192
+"""Written at the start, so that the end can be told on a full disk."""
+
+_PASS_SECONDS = 0.02
+
+
+class NameTaken(Exception):
+    """There is a run folder of that name already."""
+
+
+def claim(folder: str, fresh: str) -> None:
+    """Give the prepared folder `fresh` its name.
+
+    Raises:
+        NameTaken: Another came first.
+    """
+    try:
+        os.rename(fresh, folder)
+    except OSError as fault:
+        if fault.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        raise NameTaken(folder) from None
+    sync_folder(os.path.dirname(folder))
+
+
+def prepare(folder: str) -> str:
+    """Return a fresh folder beside `folder` that can become it."""
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    fresh = "%s.%s" % (folder, os.urandom(8).hex())
+    os.mkdir(fresh, 0o700)
+    return fresh
+
+
+def discard(fresh: str) -> None:
+    """Remove a prepared folder that did not get its name."""
+    shutil.rmtree(fresh, ignore_errors=True)
+
+
+def write(folder: str, name: str, content: bytes) -> None:
+    """Write a file of the folder, whole or not at all, safely on disk."""
+    part = os.path.join(folder, name + ".part")
+    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(file, view) :]
+        # What was there was room that was kept; it is given back only now.
+        os.ftruncate(file, len(content))
+        os.fsync(file)
+    finally:
+        os.close(file)
+    os.rename(part, os.path.join(folder, name))
+    sync_folder(folder)
+
+
+def keep_room(folder: str, name: str) -> None:
+    """Take the room on disk that `write` of `name` will need."""
+    part = os.path.join(folder, name + ".part")
+    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(file, b" " * RECEIPT_ROOM_BYTES)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def sync_folder(folder: str) -> None:
+    """Put the names of a folder safely on disk, where its file system can."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as fault:
+        if fault.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def read(folder: str, name: str) -> dict[str, object] | None:
+    """Return what a JSON file of the folder says, None when there is none."""
+    try:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            words = json.load(file)
+    except FileNotFoundError:
+        return None
+    return cast("dict[str, object]", words)  # written by us alone
+
+
+def boot_id() -> str:
+    """Return what tells one start of the machine from another."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def mark_of(request: dict[str, object]) -> bytes:
+    """Return the marker that every process of the run carries."""
+    return MARKER + b"=" + str(request["mark"]).encode()
+
+
+def supervisor_of(folder: str) -> int:
+    """Return the process id of the supervisor that lives, 0 for none."""
+    started = read(folder, "started.json")
+    if started is None or started["boot_id"] != boot_id():
+        return 0
+    pid = cast("int", started["pid"])
+    seen = look_at(pid)
+    if seen is None or not is_alive(seen) or seen.begun != started["begun"]:
+        return 0
+    return pid
+
+
+def state_of(folder: str) -> dict[str, object]:
+    """Tell how the run stands; what a vanished supervisor left behind is ended."""
+    if not os.path.isdir(folder):
+        return {"state": "absent"}
+    if os.path.exists(os.path.join(folder, "forbidden")):
+        return {"state": "forbidden"}
+    alive = supervisor_of(folder)
+    # In this order: a supervisor that is gone has written what it was going to.
+    receipt = read(folder, "receipt.json")
+    if receipt is not None:
+        return {"state": "finished", "receipt": receipt}
+    if alive:
+        return {"state": "running"}
+    return {"state": "vanished", **_end_survivors(folder)}
+
+
+def _end_survivors(folder: str) -> dict[str, object]:
+    request = read(folder, "request.json")
+    if request is None:
+        return {"ended": 0, "alive": []}
+    mark = mark_of(request)
+    ended: set[int] = set()
+    until = time.monotonic() + KILL_SECONDS
+    left = _survivors(mark)
+    while left and time.monotonic() < until:
+        ended |= stop_and_kill(lambda: _survivors(mark))
+        time.sleep(_PASS_SECONDS)
+        left = _survivors(mark)
+    bytes_max = cast("int", request["output_bytes_max"])
+    kept = {
+        name: list(join(os.path.join(folder, name), bytes_max))
+        for name in ("stdout", "stderr")
+    }
+    return {"ended": len(ended - left), "alive": sorted(left), "kept": kept}
+
+
+def _survivors(mark: bytes) -> set[int]:
+    table = process_table()
+    found = marked(mark, table)
+    found |= descendants(found, table)
+    return {pid for pid in found - {os.getpid()} if is_alive(table.get(pid))}
+
+
+def wait(folder: str, wait_seconds: float) -> dict[str, object]:
+    """Tell how the run stands once it is over, or when so many seconds passed."""
+    _wait_for_supervisor(folder, wait_seconds)
+    return state_of(folder)
+
+
+def _wait_for_supervisor(folder: str, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while supervisor_of(folder) and time.monotonic() < until:
+        time.sleep(_PASS_SECONDS)
+
+
+def stop(folder: str, wait_seconds: float) -> dict[str, object]:
+    """Ask the supervisor to end the run, wait for that, tell how it stands."""
+    alive = supervisor_of(folder)
+    if alive:
+        open(os.path.join(folder, "stop"), "ab").close()
+        send(signal.SIGTERM, {alive})
+        send(signal.SIGCONT, {alive})
+    return wait(folder, wait_seconds)
+
+
+def forbid(folder: str) -> dict[str, object]:
+    """Take the name, so that the run can never start; tell how it stands."""
+    if not os.path.isdir(folder):
+        fresh = prepare(folder)
+        try:
+            write(fresh, "forbidden", b"")
+            claim(folder, fresh)
+        except NameTaken:
+            discard(fresh)
+        except OSError:
+            discard(fresh)
+            raise
+    return state_of(folder)

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Supervised runs: a command that goes on in the sandbox without us.
+
+A run is started detached, under a supervisor in the sandbox that enforces the
+deadline, ends every descendant and writes a receipt. It is known by its id
+alone, so it is found again after a lost connection or a restart. Its command is
+sent once: when the reply to a launch is lost, the sandbox is asked what became
+of it, and what has not started by then is forbidden for good.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal, assert_never
+
+import anyio
+import attrs
+
+from ...domain.names import to_name
+from ..required.sandbox import (
+    Command,
+    Exited,
+    ExitUnknown,
+    FileMissing,
+    Lost,
+    NotStarted,
+    Sandbox,
+    SandboxFailed,
+    SandboxLost,
+    Signalled,
+    TimedOut,
+)
+from .run_receipts import (
+    Absent,
+    Finished,
+    Forbidden,
+    Launched,
+    LaunchFailed,
+    Receipt,
+    RunId,
+    RunLost,
+    Running,
+    RunState,
+    RunStuck,
+    RuntimeMissing,
+    Unreadable,
+    Vanished,
+    state_from,
+    words_from,
+)
+
+__all__ = [
+    "LaunchFailed",
+    "Launched",
+    "Receipt",
+    "RunId",
+    "RunLost",
+    "RunStuck",
+    "RuntimeMissing",
+    "SandboxSession",
+]
+
+PYTHON_OLDEST = (3, 8)
+ASK_SECONDS = 60.0
+"""How long one question to the supervisor may take, beside what it waits for."""
+POLL_SECONDS_FIRST = 1.0
+POLL_SECONDS_MAX = 20.0
+"""A poll waits in the sandbox, so that an end is told at once."""
+POLL_GROWTH = 1.5
+FAILURES_MAX = 8
+"""Failed questions in a row before the fault is passed on."""
+RETRY_SECONDS_FIRST = 0.2
+RETRY_SECONDS_MAX = 5.0
+END_MARGIN_SECONDS = 30.0
+"""What a run may take beyond its deadline and grace, to be seen gone and told."""
+STOP_MARGIN_SECONDS = 15.0
+
+Stream = Literal["stdout", "stderr"]
+
+
+@attrs.define(kw_only=True)
+class SandboxSession:
+    """The supervised runs of one sandbox."""
+
+    sandbox: Sandbox
+    supervisor: bytes
+    """The program of the supervisor worker script."""
+    python: str = "python3"
+    _script: str | None = attrs.field(default=None, init=False)
+
+    async def launch(
+        self, run: RunId, command: Command, *, stdin_path: str | None = None
+    ) -> Launched:
+        """Start `command` under the id `run`, unless that id was used already.
+
+        What it reads is `command.stdin`, or the sandbox's file `stdin_path`.
+
+        Raises:
+            LaunchFailed: It did not start and never will under this id.
+            RuntimeMissing: There is no Python that can supervise.
+            SandboxLost, SandboxFailed: What became of it is unknown yet; ask
+                `forbid` before anything else.
+        """
+        script = await self._installed()
+        request = json.dumps(self._request(command, stdin_path)).encode()
+        try:
+            told = await self._ask_once(script, "launch", run, stdin=request)
+        except (SandboxFailed, Unreadable):
+            # It may have started, or start any moment. It is not sent again.
+            return await self._settle(run)
+        match told.get("state"):
+            case "started":
+                return Launched.STARTED
+            case "exists":
+                return Launched.EXISTS
+            case _:
+                raise LaunchFailed(run, str(told.get("reason", "no reason was given")))
+
+    async def state(self, run: RunId, *, wait_seconds: float = 0.0) -> RunState:
+        """Tell how the run stands, at once or when it ends within `wait_seconds`."""
+        return await self._ask(run, "status", wait_seconds=wait_seconds)
+
+    async def stop(self, run: RunId, *, grace_seconds: float) -> RunState:
+        """End the run, and tell how it stands then."""
+        wait_seconds = grace_seconds + STOP_MARGIN_SECONDS
+        return await self._ask(run, "stop", wait_seconds=wait_seconds)
+
+    async def forbid(self, run: RunId) -> RunState:
+        """Make certain that the run never starts when it has not; tell how it stands."""
+        return await self._ask(run, "forbid")
+
+    async def wait(
+        self, run: RunId, *, timeout_seconds: float, grace_seconds: float
+    ) -> Receipt:
+        """Wait for the end of a run that was given this deadline and this grace.
+
+        Raises:
+            RunLost: There is no such run.
+            RunStuck: It goes on beyond its deadline and cannot be stopped.
+        """
+        poll_seconds = POLL_SECONDS_FIRST
+        patience = timeout_seconds + grace_seconds + END_MARGIN_SECONDS
+        until = anyio.current_time() + patience
+        while anyio.current_time() < until:
+            state = await self.state(run, wait_seconds=poll_seconds)
+            if (receipt := _receipt_of(run, state)) is not None:
+                return receipt
+            poll_seconds = min(poll_seconds * POLL_GROWTH, POLL_SECONDS_MAX)
+        state = await self.stop(run, grace_seconds=grace_seconds)
+        if (receipt := _receipt_of(run, state)) is not None:
+            return receipt
+        raise RunStuck(run, patience)
+
+    async def run_to_end(
+        self, run: RunId, command: Command, *, stdin_path: str | None = None
+    ) -> Receipt:
+        """Launch, or find again, and wait; cancelling the call stops the run."""
+        try:
+            await self.launch(run, command, stdin_path=stdin_path)
+            return await self.wait(
+                run,
+                timeout_seconds=command.timeout_seconds,
+                grace_seconds=command.grace_seconds,
+            )
+        except anyio.get_cancelled_exc_class():
+            seconds = command.grace_seconds + STOP_MARGIN_SECONDS + ASK_SECONDS
+            with anyio.move_on_after(seconds, shield=True):
+                await self._stop_for_good(run, command.grace_seconds)
+            raise
+
+    async def _stop_for_good(self, run: RunId, grace_seconds: float) -> None:
+        try:
+            if isinstance(await self.forbid(run), Running):
+                await self.stop(run, grace_seconds=grace_seconds)
+        except (SandboxLost, SandboxFailed):
+            return  # The deadline inside ends it; the caller is told of its own end.
+
+    @asynccontextmanager
+    async def output(
+        self, run: RunId, stream: Stream
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Open what was captured; while the run goes on, its beginning.
+
+        Raises:
+            FileMissing: Nothing was captured.
+        """
+        path = f"{self._folder(run)}/{stream}"
+        try:
+            await self.sandbox.stat(path)
+        except FileMissing:
+            path = f"{path}.head"
+        async with self.sandbox.get(path) as chunks:
+            yield chunks
+
+    def _folder(self, run: RunId) -> str:
+        return f"{self.sandbox.scratch}/runs/{to_name('run', run)}"
+
+    def _request(self, command: Command, stdin_path: str | None) -> dict[str, object]:
+        return {
+            "argv": command.argv,
+            "cwd": command.cwd or self.sandbox.workdir,
+            "env": dict(command.env),
+            "user": command.user,
+            "timeout_seconds": command.timeout_seconds,
+            "grace_seconds": command.grace_seconds,
+            "output_bytes_max": command.output_bytes_max,
+            "stdin_path": stdin_path,
+            "stdin_base64": base64.b64encode(command.stdin).decode("ascii"),
+        }
+
+    async def _installed(self) -> str:
+        """Put the supervisor down once, where there is a Python for it."""
+        if self._script is None:
+            await self._check_python()
+            digest = hashlib.sha256(self.supervisor).hexdigest()[:16]
+            path = f"{self.sandbox.scratch}/supervisor-{digest}.py"
+            await self.sandbox.put(
+                path, _once(self.supervisor), size=len(self.supervisor), mode=0o600
+            )
+            self._script = path
+        return self._script
+
+    async def _check_python(self) -> None:
+        script = "import sys; print('%d %d' % sys.version_info[:2])"
+        ended = await self.sandbox.exec(
+            Command(
+                argv=(self.python, "-I", "-S", "-c", script),
+                timeout_seconds=ASK_SECONDS,
+                cwd=self.sandbox.scratch,
+            )
+        )
+        match ended.how:
+            case Exited(0):
+                found = tuple(int(word) for word in ended.stdout.kept.split())
+                if found < PYTHON_OLDEST:
+                    raise RuntimeMissing(self.python, f"version {found} was found")
+            case Exited() | NotStarted():
+                told = ended.stderr.kept.decode(errors="replace")[-200:]
+                raise RuntimeMissing(self.python, told or str(ended.how))
+            case Lost(reason):
+                raise self._lost(reason)
+            case Signalled() | TimedOut() | ExitUnknown():
+                raise self._failed("look for Python", str(ended.how))
+            case _:
+                assert_never(ended.how)
+
+    async def _settle(self, run: RunId) -> Launched:
+        state = await self.forbid(run)
+        if isinstance(state, Forbidden):
+            raise LaunchFailed(run, "the launch was cut off before it had started")
+        return Launched.EXISTS
+
+    async def _ask(
+        self, run: RunId, question: str, *, wait_seconds: float = 0.0
+    ) -> RunState:
+        """Ask until there is an answer; a question changes nothing when repeated."""
+        pause = RETRY_SECONDS_FIRST
+        for _ in range(FAILURES_MAX - 1):
+            try:
+                return await self._answer(run, question, wait_seconds)
+            except (SandboxFailed, Unreadable):
+                await anyio.sleep(pause)
+                pause = min(pause * 2, RETRY_SECONDS_MAX)
+        try:
+            return await self._answer(run, question, wait_seconds)
+        except Unreadable as fault:
+            raise self._failed(f"{question} a supervised run", str(fault)) from fault
+
+    async def _answer(self, run: RunId, question: str, wait_seconds: float) -> RunState:
+        words = ("--wait", str(wait_seconds)) if wait_seconds else ()
+        script = await self._installed()
+        told = await self._ask_once(
+            script, question, run, *words, wait_seconds=wait_seconds
+        )
+        return state_from(run, told)
+
+    async def _ask_once(
+        self,
+        script: str,
+        question: str,
+        run: RunId,
+        *words: str,
+        stdin: bytes = b"",
+        wait_seconds: float = 0.0,
+    ) -> dict[str, object]:
+        """Return the supervisor's own words.
+
+        Raises:
+            Unreadable: There are none.
+        """
+        argv = (self.python, "-I", "-S", script, question, self._folder(run), *words)
+        ended = await self.sandbox.exec(
+            Command(
+                argv=argv,
+                timeout_seconds=ASK_SECONDS + wait_seconds,
+                cwd=self.sandbox.scratch,
+                stdin=stdin,
+                detaches=question == "launch",
+            )
+        )
+        if isinstance(ended.how, Lost):
+            raise self._lost(ended.how.reason)
+        return words_from(ended)
+
+    def _lost(self, reason: str) -> SandboxLost:
+        provider = self.sandbox.access().provider
+        return SandboxLost(provider, self.sandbox.sandbox_id, reason)
+
+    def _failed(self, operation: str, reason: str) -> SandboxFailed:
+        provider = self.sandbox.access().provider
+        return SandboxFailed(provider, self.sandbox.sandbox_id, operation, reason)
+
+
+def _receipt_of(run: RunId, state: RunState) -> Receipt | None:
+    match state:
+        case Finished(receipt) | Vanished(receipt):
+            return receipt
+        case Running():
+            return None
+        case Absent() | Forbidden():
+            raise RunLost(run)
+        case _:
+            assert_never(state)
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
