@@ -46,6 +46,7 @@ from ...domain.failures import (
     CANCELLED,
     INTERRUPTED,
     SESSION_LOST,
+    SESSION_RELEASE_FAILED,
     TRANSPORT_TIMEOUT,
     Failure,
     FailureKind,
@@ -72,6 +73,7 @@ log = logging.getLogger(__name__)
 EPISODE_SECONDS: Final = 21600.0
 CLEANUP_SECONDS: Final = 180.0
 """What each participant has for its close."""
+AGENT_CLOSES_MAX: Final = 2
 
 Row = Mapping[str, Json]
 """One finished episode in the shape of NeMo Gym's episode response."""
@@ -149,12 +151,9 @@ class _Running:
             if self.scope.cancelled_caught:
                 failure = self._failure(CANCELLED, "the run was stopped")
         except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True):
-                await self._end(self._failure(CANCELLED, "the caller went away"))
+            await self._end(self._failure(CANCELLED, "the caller went away"))
             raise
-        with anyio.CancelScope(shield=True):
-            row = await self._end(failure)
-        return row
+        return await self._end(failure)
 
     async def _act(self) -> Failure | None:
         """Go through the stages; return the failure that ended them, if one did."""
@@ -243,19 +242,12 @@ class _Running:
         return turn
 
     async def _verify(self, turn: Turn) -> None:
-        closed = AgentClosed(observations=None, stillness=None)
-        settled: Command = NoteClosed(participant=Participant.AGENT, at=self._now())
-        try:
-            with anyio.fail_after(self.use.cleanup_seconds):
-                closed = await self.use.agent.close(self._agent_session, self.episode)
-        except (ParticipantFailed, TimeoutError) as error:
-            # The turn is finished and is not thrown away for that.
-            reason = str(error) or "closing took too long"
-            settled = NoteUnclosed(
-                participant=Participant.AGENT, reason=reason, at=self._now()
-            )
+        closed = await self._close_agent()
         if self.standing.state.phase is EpisodePhase.ACTING:
-            await self._do(settled, StartVerifying(at=self._now()))
+            await self._do(
+                NoteClosed(participant=Participant.AGENT, at=self._now()),
+                StartVerifying(at=self._now()),
+            )
         with _Timed(self, "verify"):
             reply = await self.use.resources.verify(
                 self._resources_session,
@@ -268,9 +260,32 @@ class _Running:
         text = json.dumps(result, ensure_ascii=False)
         await self._do(NoteVerified(result=text, at=self._now()))
 
+    async def _close_agent(self) -> AgentClosed:
+        """Close the agent, twice if need be: a finished turn is worth it."""
+        for attempt in range(1, AGENT_CLOSES_MAX + 1):
+            try:
+                with anyio.fail_after(self.use.cleanup_seconds):
+                    return await self.use.agent.close(self._agent_session, self.episode)
+            except (ParticipantFailed, TimeoutError) as error:
+                if attempt == AGENT_CLOSES_MAX:
+                    raise ParticipantFailed(
+                        participant=Participant.AGENT,
+                        step="close",
+                        failure_kind=SESSION_RELEASE_FAILED,
+                        reason=str(error) or "closing took too long",
+                        terminal=False,
+                    ) from error
+        raise AssertionError("the loop returns or raises")
+
     async def _end(self, failure: Failure | None) -> Row:
         if self.standing.state.phase is EpisodePhase.ABSENT and failure is not None:
             return self._row(failure, None)  # Stopped before anything was begun.
+        with anyio.CancelScope(shield=True):
+            await self._clean_up(failure)
+        state = self.standing.state
+        return self._row(state.failure, state.result)
+
+    async def _clean_up(self, failure: Failure | None) -> None:
         if failure is not None and self.standing.state.phase not in _ENDED:
             await self._do(Fail(failure=failure, at=self._now()))
         with _Timed(self, "clean"):
@@ -279,8 +294,6 @@ class _Running:
                 for participant, session in reversed(self.standing.state.owed)
             ]
         await self._do(*settled, Finish(at=self._now()))
-        state = self.standing.state
-        return self._row(state.failure, state.result)
 
     async def _close(self, participant: Participant, session: str) -> Command:
         """Close one participant within its own share of the time."""

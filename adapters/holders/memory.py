@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holders that a test or a simulation ends by hand."""
+
+import attrs
+
+from ...domain.claims import Holder
+
+
+@attrs.define
+class MemoryHolders:
+    """One living process among those that were."""
+
+    own: Holder = Holder("this-process")
+    others: set[Holder] = attrs.field(factory=set[Holder])
+    """Further living ones."""
+
+    def alive(self, holder: Holder) -> bool:
+        """Whether that process lives."""
+        return holder == self.own or holder in self.others
