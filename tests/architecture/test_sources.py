@@ -111,7 +111,7 @@ def test_names_say_what_a_thing_is() -> None:
         for path in python_files(*FOLDERS)
         for name in declared(path)
         if set(words_of(name)) & VAGUE_PARTS
-        or name.strip("_").lower() in VAGUE_NAMES
+        or name.lower() in VAGUE_NAMES
         or (name[0].isupper() and name.endswith("Error"))
     ]
 
