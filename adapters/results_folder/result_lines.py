@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of results: lines appended whole, synced together, healed after a kill.
+
+Several appends that come at once share one write and one sync. A write that fails
+leaves the file as it was, or at worst with a torn last line, which the next opening
+cuts off.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import attrs
+
+from ...domain.digests import Json
+from ...domain.rollouts import Record
+from ...ports.required.result_log import ResultLogUnusable
+from .rows import read_rows, to_record
+
+FILE_MODE: Final = 0o644
+TAIL_BYTES: Final = 64 * 1024
+
+
+@attrs.define(kw_only=True)
+class FileResultLog:
+    """The results of a run that this process alone writes."""
+
+    path: Path
+    _descriptor: int = attrs.field(alias="descriptor")
+    _lock: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
+    _waiting: list[bytes] = attrs.field(factory=list[bytes], init=False)
+
+    def records(self) -> tuple[Record, ...]:
+        """Return what came of each finished attempt, in the order of their end.
+
+        Raises:
+            RowDamaged: A line is no row.
+        """
+        try:
+            return tuple(row.record for row in read_rows(self.path))
+        except OSError as error:
+            raise _unusable(self.path, error) from error
+
+    async def append(self, row: Mapping[str, Json]) -> Record:
+        """Write one episode's row, whole and durable, and return it as a record.
+
+        Raises:
+            ResultLogUnusable: It is not there; the file is as it was.
+        """
+        record = to_record(row)
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        line = text.encode("utf-8", "backslashreplace") + b"\n"
+        self._waiting.append(line)
+        # A finished episode is kept, whoever has gone meanwhile.
+        with anyio.CancelScope(shield=True):
+            async with self._lock:
+                if any(waiting is line for waiting in self._waiting):
+                    lines, self._waiting = self._waiting, []
+                    await anyio.to_thread.run_sync(self._write, b"".join(lines))
+        return record
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._descriptor)
+
+    def _write(self, lines: bytes) -> None:
+        before = os.fstat(self._descriptor).st_size
+        try:
+            left = memoryview(lines)
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+            os.fsync(self._descriptor)
+        except OSError as error:
+            os.ftruncate(self._descriptor, before)
+            raise _unusable(self.path, error) from error
+
+
+def open_result_lines(path: Path) -> tuple[FileResultLog, int]:
+    """Open or make the file; return it with how many torn bytes were cut off.
+
+    Raises:
+        ResultLogUnusable: It cannot be opened.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, FILE_MODE)
+    except OSError as error:
+        raise _unusable(path, error) from error
+    try:
+        torn = _heal(descriptor)
+    except OSError as error:
+        os.close(descriptor)
+        raise _unusable(path, error) from error
+    return FileResultLog(path=path, descriptor=descriptor), torn
+
+
+def _heal(descriptor: int) -> int:
+    """Cut off what follows the last end of a line."""
+    size = end = os.fstat(descriptor).st_size
+    while end > 0:
+        start = max(0, end - TAIL_BYTES)
+        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if found >= 0:
+            end = start + found + 1
+            break
+        end = start
+    if end < size:
+        os.ftruncate(descriptor, end)
+        os.fsync(descriptor)
+    return size - end
+
+
+def _unusable(path: Path, error: OSError) -> ResultLogUnusable:
+    return ResultLogUnusable(where=str(path), reason=error.strerror or str(error))

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A results folder is one run's, whole after any kill, and one process's at a time."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import attrs
+import pytest
+
+from livery.adapters.results_folder import (
+    ResultsFolderRefused,
+    RunCard,
+    SourceCard,
+    check_new,
+    make_results_folder,
+    open_results_folder,
+    read_run,
+)
+from livery.ports.required.result_log import ResultLogUnusable
+
+from .rows import failure, result
+
+pytestmark = pytest.mark.anyio
+
+CARD = RunCard(
+    run="run-1",
+    livery="0.1.0",
+    created_at="2026-01-01T00:00:00Z",
+    source=SourceCard(name="tasks.jsonl", taskset="set", tasks=2, digest="ab"),
+    harness="oracle",
+    sandbox="local",
+    repeats=1,
+    limit=None,
+    state="/state",
+    settings={"sandbox": {"cpus": 1.5, "network": "none"}},
+)
+
+
+async def test_a_run_is_begun_and_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "run"
+    with make_results_folder(path, CARD) as folder:
+        first = await folder.log.append(result("a"))
+    with open_results_folder(path) as folder:
+        await folder.log.append(failure("b"))
+        folder.write("summary.json", "{}\n")
+        records = folder.log.records()
+
+    assert folder.card == CARD
+    assert [record.episode.rollout_id for record in records] == ["a", "b"]
+    assert records[0] == first
+    assert sorted(os.listdir(path)) == [
+        ".lock",
+        "results.jsonl",
+        "run.json",
+        "summary.json",
+    ]
+
+
+async def test_many_appends_at_once_are_whole_lines(tmp_path: Path) -> None:
+    with make_results_folder(tmp_path / "run", CARD) as folder:
+        async with anyio.create_task_group() as group:
+            for number in range(200):
+                row = result(f"t{number}", reason="ä\ud800" * 2000)
+                group.start_soon(folder.log.append, row)
+        lines = (folder.path / "results.jsonl").read_bytes().splitlines()
+
+    rollouts = {json.loads(line)["episode_id"]["rollout_id"] for line in lines}
+    assert rollouts == {f"t{number}" for number in range(200)}
+
+
+async def test_a_line_torn_by_a_kill_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with make_results_folder(path, CARD) as folder:
+        await folder.log.append(result("a"))
+        whole = (path / "results.jsonl").read_bytes()
+    (path / "results.jsonl").write_bytes(whole + b"x" * 100_000)
+
+    with open_results_folder(path) as folder:
+        healed = folder.healed_bytes
+        await folder.log.append(result("b"))
+        records = folder.log.records()
+
+    assert healed == 100_000
+    assert [record.episode.rollout_id for record in records] == ["a", "b"]
+
+
+@pytest.mark.keeps("descriptors", reason="the limit is lifted after the write failed")
+async def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with make_results_folder(tmp_path / "run", CARD) as folder:
+        await folder.log.append(result("a"))
+        size = (folder.path / "results.jsonl").stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, before[1]))
+        try:
+            with pytest.raises(ResultLogUnusable, match="File too large"):
+                await folder.log.append(result("b"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, ignored)
+        await folder.log.append(result("c"))
+        records = folder.log.records()
+
+    assert [record.episode.rollout_id for record in records] == ["a", "c"]
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from livery.adapters.results_folder import open_results_folder\n"
+        "with open_results_folder(Path(sys.argv[1])):\n"
+        "    print('held', flush=True); sys.stdin.read()\n"
+    )
+    with make_results_folder(path, CARD):
+        pass
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "held\n"
+
+        with (
+            pytest.raises(ResultsFolderRefused, match=f"in use by process {other.pid}"),
+            open_results_folder(path),
+        ):
+            pass
+        other.kill()
+
+    with open_results_folder(path) as folder:
+        assert folder.card == CARD
+
+
+def test_a_folder_that_is_not_new_is_left_alone(tmp_path: Path) -> None:
+    with make_results_folder(tmp_path / "run", CARD):
+        pass
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    (tmp_path / "full" / "x").touch()
+    (tmp_path / "empty").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+
+    def reason(name: str) -> str:
+        with pytest.raises(ResultsFolderRefused) as caught:
+            check_new(tmp_path / name)
+        return str(caught.value)
+
+    assert "holds the results of a run already" in reason("run")
+    assert "--resume" in reason("run")
+    assert "is not a folder" in reason("file")
+    assert "is not empty: it holds thesis.tex and 1 more" in reason("full")
+    check_new(tmp_path / "empty")
+    check_new(tmp_path / "none")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_holds_no_run_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    texts = {
+        "damaged": "{",
+        "other": '{"name": "x"}',
+        "newer": '{"format": 99}',
+        "wrong": json.dumps({"format": 1, **attrs.asdict(CARD), "repeats": "1"}),
+        "extra": json.dumps({"format": 1, **attrs.asdict(CARD), "more": 1}),
+    }
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text(text)
+
+    def reason(name: str) -> str:
+        with pytest.raises(ResultsFolderRefused) as caught:
+            read_run(tmp_path / name)
+        return str(caught.value)
+
+    assert "it has no run.json" in reason(".")
+    assert "it is not a folder" in reason("file")
+    assert "it is not a folder" in reason("none")
+    assert "cannot be read: Expecting" in reason("damaged")
+    assert "does not say that it is a run of Livery" in reason("other")
+    assert "it has format 99, and this version reads 1" in reason("newer")
+    assert "expected int @ $.repeats" in reason("wrong")
+    assert "extra fields found (more)" in reason("extra")
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with (
+        pytest.raises(ResultLogUnusable, match="Not a directory"),
+        make_results_folder(tmp_path / "file" / "run", CARD),
+    ):
+        pass
