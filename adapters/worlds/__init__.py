@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Worlds: the surroundings that tasks are done in, and how the work is graded."""
