@@ -6,7 +6,6 @@ supervisor was killed, what carried the run's mark was ended, and how the
 command ended is unknown.
 """
 
-import json
 from enum import StrEnum
 from typing import ClassVar, NewType, cast
 
@@ -14,18 +13,16 @@ import attrs
 
 from ..required.faults import Fault
 from ..required.sandbox import (
-    Ended,
     Exited,
     ExitUnknown,
     NotStarted,
     Signalled,
     TimedOut,
 )
+from .sandbox_programs import Unreadable, Words
 
 RunId = NewType("RunId", str)
 """Names one start of one command in a sandbox, for good."""
-
-Words = dict[str, object]
 
 
 @attrs.frozen
@@ -114,20 +111,6 @@ class Launched(StrEnum):
 
 
 @attrs.frozen
-class RuntimeMissing(Fault):
-    """The sandbox has no Python that worker scripts run on."""
-
-    kind: ClassVar[str] = "runtime_missing"
-    message: ClassVar[str] = (
-        "The sandbox has no {python} of version 3.8 or newer: {reason}."
-        " Use an image that has python3."
-    )
-
-    python: str
-    reason: str
-
-
-@attrs.frozen
 class LaunchFailed(Fault):
     """The command of a run did not start, and never will under this id."""
 
@@ -160,34 +143,6 @@ class RunStuck(Fault):
 
     run: str
     seconds: float
-
-
-@attrs.frozen
-class Unreadable(Exception):
-    """The supervisor gave no answer that can be read; `reason` tells what came."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason
-
-
-def words_from(ended: Ended) -> Words:
-    """Return what a supervisor's command answered.
-
-    Raises:
-        Unreadable: It did not end well, or what it printed is no answer.
-    """
-    told = ended.stderr.kept.decode(errors="replace")[-200:]
-    if not isinstance(ended.how, Exited):
-        raise Unreadable(f"its command ended with {ended.how}: {told}")
-    try:
-        words = json.loads(ended.stdout.kept)
-    except ValueError:
-        raise Unreadable(f"status {ended.how.code}, {told}") from None
-    if not isinstance(words, dict):
-        raise Unreadable("its answer is no JSON object")
-    return cast("Words", words)  # JSON knows text keys alone
 
 
 def state_from(run: RunId, words: Words) -> RunState:

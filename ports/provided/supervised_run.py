@@ -9,28 +9,20 @@ of it, and what has not started by then is forbidden for good.
 """
 
 import base64
-import hashlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal, assert_never
 
 import anyio
-import attrs
 
 from ...domain.names import to_name
 from ..required.sandbox import (
     Command,
-    Exited,
-    ExitUnknown,
     FileMissing,
-    Lost,
-    NotStarted,
     Sandbox,
     SandboxFailed,
     SandboxLost,
-    Signalled,
-    TimedOut,
 )
 from .run_receipts import (
     Absent,
@@ -44,12 +36,10 @@ from .run_receipts import (
     Running,
     RunState,
     RunStuck,
-    RuntimeMissing,
-    Unreadable,
     Vanished,
     state_from,
-    words_from,
 )
+from .sandbox_programs import RuntimeMissing, SandboxProgram, Unreadable
 
 __all__ = [
     "LaunchFailed",
@@ -62,7 +52,6 @@ __all__ = [
     "SandboxSession",
 ]
 
-PYTHON_OLDEST = (3, 8)
 ASK_SECONDS = 60.0
 """How long one question to the supervisor may take, beside what it waits for."""
 POLL_SECONDS_FIRST = 1.0
@@ -80,15 +69,17 @@ STOP_MARGIN_SECONDS = 15.0
 Stream = Literal["stdout", "stderr"]
 
 
-@attrs.define(kw_only=True)
 class SandboxSession:
     """The supervised runs of one sandbox."""
 
-    sandbox: Sandbox
-    supervisor: bytes
-    """The program of the supervisor worker script."""
-    python: str = "python3"
-    _script: str | None = attrs.field(default=None, init=False)
+    def __init__(
+        self, sandbox: Sandbox, *, supervisor: bytes, python: str = "python3"
+    ) -> None:
+        """Supervise in `sandbox`, by the worker script `supervisor`."""
+        self._sandbox = sandbox
+        self._program = SandboxProgram(
+            sandbox=sandbox, name="supervisor", text=supervisor, python=python
+        )
 
     async def launch(
         self, run: RunId, command: Command, *, stdin_path: str | None = None
@@ -103,20 +94,27 @@ class SandboxSession:
             SandboxLost, SandboxFailed: What became of it is unknown yet; ask
                 `forbid` before anything else.
         """
-        script = await self._installed()
         request = json.dumps(self._request(command, stdin_path)).encode()
+        await self._program.installed()
         try:
-            told = await self._ask_once(script, "launch", run, stdin=request)
+            told = await self._program.ask(
+                "launch",
+                self._folder(run),
+                timeout_seconds=ASK_SECONDS,
+                stdin=request,
+                detaches=True,
+            )
         except (SandboxFailed, Unreadable):
             # It may have started, or start any moment. It is not sent again.
-            return await self._settle(run)
+            return await self._settle(run, "the launch was cut off before it started")
         match told.get("state"):
             case "started":
                 return Launched.STARTED
             case "exists":
                 return Launched.EXISTS
             case _:
-                raise LaunchFailed(run, str(told.get("reason", "no reason was given")))
+                reason = str(told.get("reason", "no reason was given"))
+                return await self._settle(run, reason)
 
     async def state(self, run: RunId, *, wait_seconds: float = 0.0) -> RunState:
         """Tell how the run stands, at once or when it ends within `wait_seconds`."""
@@ -188,19 +186,19 @@ class SandboxSession:
         """
         path = f"{self._folder(run)}/{stream}"
         try:
-            await self.sandbox.stat(path)
+            await self._sandbox.stat(path)
         except FileMissing:
             path = f"{path}.head"
-        async with self.sandbox.get(path) as chunks:
+        async with self._sandbox.get(path) as chunks:
             yield chunks
 
     def _folder(self, run: RunId) -> str:
-        return f"{self.sandbox.scratch}/runs/{to_name('run', run)}"
+        return f"{self._sandbox.scratch}/runs/{to_name('run', run)}"
 
     def _request(self, command: Command, stdin_path: str | None) -> dict[str, object]:
         return {
             "argv": command.argv,
-            "cwd": command.cwd or self.sandbox.workdir,
+            "cwd": command.cwd or self._sandbox.workdir,
             "env": dict(command.env),
             "user": command.user,
             "timeout_seconds": command.timeout_seconds,
@@ -210,46 +208,11 @@ class SandboxSession:
             "stdin_base64": base64.b64encode(command.stdin).decode("ascii"),
         }
 
-    async def _installed(self) -> str:
-        """Put the supervisor down once, where there is a Python for it."""
-        if self._script is None:
-            await self._check_python()
-            digest = hashlib.sha256(self.supervisor).hexdigest()[:16]
-            path = f"{self.sandbox.scratch}/supervisor-{digest}.py"
-            await self.sandbox.put(
-                path, _once(self.supervisor), size=len(self.supervisor), mode=0o600
-            )
-            self._script = path
-        return self._script
-
-    async def _check_python(self) -> None:
-        script = "import sys; print('%d %d' % sys.version_info[:2])"
-        ended = await self.sandbox.exec(
-            Command(
-                argv=(self.python, "-I", "-S", "-c", script),
-                timeout_seconds=ASK_SECONDS,
-                cwd=self.sandbox.scratch,
-            )
-        )
-        match ended.how:
-            case Exited(0):
-                found = tuple(int(word) for word in ended.stdout.kept.split())
-                if found < PYTHON_OLDEST:
-                    raise RuntimeMissing(self.python, f"version {found} was found")
-            case Exited() | NotStarted():
-                told = ended.stderr.kept.decode(errors="replace")[-200:]
-                raise RuntimeMissing(self.python, told or str(ended.how))
-            case Lost(reason):
-                raise self._lost(reason)
-            case Signalled() | TimedOut() | ExitUnknown():
-                raise self._failed("look for Python", str(ended.how))
-            case _:
-                assert_never(ended.how)
-
-    async def _settle(self, run: RunId) -> Launched:
+    async def _settle(self, run: RunId, reason: str) -> Launched:
+        """Find out what became of a launch, and see that nothing more does."""
         state = await self.forbid(run)
         if isinstance(state, Forbidden):
-            raise LaunchFailed(run, "the launch was cut off before it had started")
+            raise LaunchFailed(run, reason)
         return Launched.EXISTS
 
     async def _ask(
@@ -266,51 +229,18 @@ class SandboxSession:
         try:
             return await self._answer(run, question, wait_seconds)
         except Unreadable as fault:
-            raise self._failed(f"{question} a supervised run", str(fault)) from fault
+            operation = f"{question} a supervised run"
+            raise self._program.failed(operation, str(fault)) from fault
 
     async def _answer(self, run: RunId, question: str, wait_seconds: float) -> RunState:
         words = ("--wait", str(wait_seconds)) if wait_seconds else ()
-        script = await self._installed()
-        told = await self._ask_once(
-            script, question, run, *words, wait_seconds=wait_seconds
+        told = await self._program.ask(
+            question,
+            self._folder(run),
+            *words,
+            timeout_seconds=ASK_SECONDS + wait_seconds,
         )
         return state_from(run, told)
-
-    async def _ask_once(
-        self,
-        script: str,
-        question: str,
-        run: RunId,
-        *words: str,
-        stdin: bytes = b"",
-        wait_seconds: float = 0.0,
-    ) -> dict[str, object]:
-        """Return the supervisor's own words.
-
-        Raises:
-            Unreadable: There are none.
-        """
-        argv = (self.python, "-I", "-S", script, question, self._folder(run), *words)
-        ended = await self.sandbox.exec(
-            Command(
-                argv=argv,
-                timeout_seconds=ASK_SECONDS + wait_seconds,
-                cwd=self.sandbox.scratch,
-                stdin=stdin,
-                detaches=question == "launch",
-            )
-        )
-        if isinstance(ended.how, Lost):
-            raise self._lost(ended.how.reason)
-        return words_from(ended)
-
-    def _lost(self, reason: str) -> SandboxLost:
-        provider = self.sandbox.access().provider
-        return SandboxLost(provider, self.sandbox.sandbox_id, reason)
-
-    def _failed(self, operation: str, reason: str) -> SandboxFailed:
-        provider = self.sandbox.access().provider
-        return SandboxFailed(provider, self.sandbox.sandbox_id, operation, reason)
 
 
 def _receipt_of(run: RunId, state: RunState) -> Receipt | None:
@@ -323,7 +253,3 @@ def _receipt_of(run: RunId, state: RunState) -> Receipt | None:
             raise RunLost(run)
         case _:
             assert_never(state)
-
-
-async def _once(content: bytes) -> AsyncIterator[bytes]:
-    yield content

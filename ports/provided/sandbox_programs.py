@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Worker scripts that are put into a sandbox as files and asked as commands.
+
+Such a program prints one line of JSON. It is put down once under a name that
+holds its digest, readable by the sandbox's user alone.
+"""
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from typing import ClassVar, assert_never, cast
+
+import attrs
+
+from ..required.faults import Fault
+from ..required.sandbox import (
+    Command,
+    Ended,
+    Exited,
+    ExitUnknown,
+    Lost,
+    NotStarted,
+    Sandbox,
+    SandboxFailed,
+    SandboxLost,
+    Signalled,
+    TimedOut,
+)
+
+PYTHON_OLDEST = (3, 8)
+LOOK_SECONDS = 60.0
+TOLD_CHARACTERS_MAX = 300
+
+Words = dict[str, object]
+
+
+@attrs.frozen
+class RuntimeMissing(Fault):
+    """The sandbox has no Python that worker scripts run on."""
+
+    kind: ClassVar[str] = "runtime_missing"
+    message: ClassVar[str] = (
+        "The sandbox has no {python} of version 3.8 or newer: {reason}."
+        " Use an image that has python3."
+    )
+
+    python: str
+    reason: str
+
+
+@attrs.frozen
+class Unreadable(Exception):
+    """A program gave no answer that can be read; `reason` tells what came."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@attrs.define(kw_only=True)
+class SandboxProgram:
+    """One worker script in one sandbox, put there when it is first asked."""
+
+    sandbox: Sandbox
+    name: str
+    text: bytes
+    python: str = "python3"
+    _path: str | None = attrs.field(default=None, init=False)
+
+    async def ask(
+        self,
+        *words: str,
+        timeout_seconds: float,
+        stdin: bytes = b"",
+        detaches: bool = False,
+    ) -> Words:
+        """Run the program with `words` and return its answer.
+
+        Raises:
+            Unreadable: It gave none; what it did is unknown.
+            RuntimeMissing: There is no Python for it.
+            SandboxLost, SandboxFailed: As they say.
+        """
+        path = await self.installed()
+        ended = await self.sandbox.exec(
+            Command(
+                argv=(self.python, "-I", "-S", path, *words),
+                timeout_seconds=timeout_seconds,
+                cwd=self.sandbox.scratch,
+                stdin=stdin,
+                detaches=detaches,
+            )
+        )
+        if isinstance(ended.how, Lost):
+            raise self._lost(ended.how.reason)
+        return words_from(ended)
+
+    async def installed(self) -> str:
+        """Put the program down, unless this was done; return its path."""
+        if self._path is None:
+            await self._check_python()
+            digest = hashlib.sha256(self.text).hexdigest()[:16]
+            path = f"{self.sandbox.scratch}/{self.name}-{digest}.py"
+            await self.sandbox.put(
+                path, _once(self.text), size=len(self.text), mode=0o600
+            )
+            self._path = path
+        return self._path
+
+    async def _check_python(self) -> None:
+        script = "import sys; print('%d %d' % sys.version_info[:2])"
+        ended = await self.sandbox.exec(
+            Command(
+                argv=(self.python, "-I", "-S", "-c", script),
+                timeout_seconds=LOOK_SECONDS,
+                cwd=self.sandbox.scratch,
+            )
+        )
+        match ended.how:
+            case Exited(0):
+                found = _version_from(ended.stdout.kept)
+                if found < PYTHON_OLDEST:
+                    raise RuntimeMissing(self.python, f"version {found} was found")
+            case Exited() | NotStarted():
+                raise RuntimeMissing(self.python, _told(ended) or str(ended.how))
+            case Lost(reason):
+                raise self._lost(reason)
+            case Signalled() | TimedOut() | ExitUnknown():
+                raise self.failed("look for Python", str(ended.how))
+            case _:
+                assert_never(ended.how)
+
+    def failed(self, operation: str, reason: str) -> SandboxFailed:
+        """Return the fault of an operation that the sandbox did not do."""
+        provider = self.sandbox.access().provider
+        return SandboxFailed(provider, self.sandbox.sandbox_id, operation, reason)
+
+    def _lost(self, reason: str) -> SandboxLost:
+        provider = self.sandbox.access().provider
+        return SandboxLost(provider, self.sandbox.sandbox_id, reason)
+
+
+def words_from(ended: Ended) -> Words:
+    """Return what a program answered.
+
+    Raises:
+        Unreadable: It did not end well, or what it printed is no answer.
+    """
+    if not isinstance(ended.how, Exited):
+        raise Unreadable(f"its command ended with {ended.how}: {_told(ended)}")
+    try:
+        words = json.loads(ended.stdout.kept)
+    except ValueError:
+        raise Unreadable(f"status {ended.how.code}, {_told(ended)}") from None
+    if not isinstance(words, dict):
+        raise Unreadable("its answer is no JSON object")
+    return cast("Words", words)  # JSON knows text keys alone
+
+
+def _told(ended: Ended) -> str:
+    return ended.stderr.kept.decode(errors="replace").strip()[-TOLD_CHARACTERS_MAX:]
+
+
+def _version_from(printed: bytes) -> tuple[int, ...]:
+    words = printed.split()
+    return tuple(int(word) for word in words if word.isdigit())
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
