@@ -334,7 +334,9 @@ class _Running:
     def _result(self, text: str) -> Mapping[str, Json]:
         result: dict[str, Json] = json.loads(text)
         seconds = {stage: round(time, 6) for stage, time in self.seconds.items()}
-        return {**result, "livery": {"seconds": seconds}}
+        known = result.get("livery")
+        more = known if isinstance(known, dict) else {}
+        return {**result, "livery": {**more, "seconds": seconds}}
 
     def _failed(self, failure: Failure) -> Mapping[str, Json]:
         response = self.standing.state.response

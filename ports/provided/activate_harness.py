@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activate a harness: put its files, run its command once, read what it left.
+
+The run is supervised in the sandbox, so it survives us. What it wrote is kept whole
+as artifacts, and a bounded part of it is read into the answer.
+"""
+
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+import attrs
+
+from ...domain.activations import Ending, Outcome, RunId, Stillness
+from ...domain.digests import Json
+from ..required.artifact_store import ArtifactStore, Shelf
+from ..required.clock import Clock
+from ..required.harness import (
+    Capture,
+    Harness,
+    HarnessRequest,
+    Launch,
+    Observations,
+    Place,
+    Reading,
+    RequestRefused,
+    Run,
+)
+from ..required.sandbox import (
+    GRACE_SECONDS,
+    Command,
+    ExitUnknown,
+    FileMissing,
+    How,
+    Lost,
+    Output,
+    Sandbox,
+    SandboxLost,
+)
+from . import run_receipts
+from .place_files import place_files
+from .responses import to_response
+from .run_receipts import Cancelled, Finished, LaunchFailed, Receipt, Vanished
+from .supervised_run import SandboxSession, Stream
+
+READ_BYTES_MAX: Final = 4 * 1024 * 1024
+"""How much of each output is read into memory for the answer, half from each end."""
+
+
+@attrs.frozen(kw_only=True)
+class Attempt:
+    """One activation to run, or to take over."""
+
+    run: RunId
+    request: HarnessRequest
+    sandbox: Sandbox | None
+    fresh: bool
+    """Whether the intent was just written; otherwise the run is only looked for."""
+
+
+@attrs.frozen(kw_only=True)
+class ActivateHarness:
+    """The use case, for one harness."""
+
+    harness: Harness
+    artifacts: ArtifactStore
+    clock: Clock
+    supervisor_program: bytes
+    """The worker script that supervises a run inside the sandbox."""
+
+    async def __call__(self, attempt: Attempt) -> Ending:
+        """Run the harness, or take its run over, and return how that ended.
+
+        Cancelling leaves the run going; `stop` ends it.
+
+        Raises:
+            RequestRefused: The harness cannot be run like that.
+            Fault: Nobody could see how it ended; the run may go on.
+        """
+        try:
+            capture, stillness = await self._captured(attempt)
+        except (SandboxLost, LaunchFailed) as fault:
+            return await self._ending(
+                attempt, Capture(how=Lost(str(fault))), None, Outcome.SANDBOX_ERROR
+            )
+        return await self._ending(attempt, capture, stillness)
+
+    async def stop(self, attempt: Attempt) -> Ending:
+        """End the run if it goes on, keep what it wrote, and say `cancelled`.
+
+        Raises:
+            Fault: It could not be ended, or nobody could look.
+        """
+        try:
+            capture, stillness = await self._stopped(attempt)
+        except SandboxLost as lost:
+            capture = Capture(how=Lost(str(lost)), stopped=True)
+            stillness = Stillness.SANDBOX_GONE
+        return await self._ending(attempt, capture, stillness, Outcome.CANCELLED)
+
+    async def _captured(self, attempt: Attempt) -> tuple[Capture, Stillness | None]:
+        sandbox = attempt.sandbox
+        launch = await self.harness.prepare(attempt.request, _place(attempt))
+        if launch == Launch():
+            return Capture(how=None), Stillness.NOTHING_RAN
+        if sandbox is None:
+            raise RequestRefused(
+                harness=self.harness.name,
+                field="sandbox_access",
+                reason="it needs a sandbox and none was lent",
+            )
+        if attempt.fresh or launch.run is None:
+            await place_files(sandbox, launch.files)
+        if launch.run is None:
+            return Capture(how=None), Stillness.NOTHING_RAN
+        session = self._session(sandbox)
+        if attempt.fresh:
+            await session.launch(_run_id(attempt), _command(launch.run))
+        else:
+            state = await session.forbid(_run_id(attempt))
+            if isinstance(state, run_receipts.Forbidden | run_receipts.Absent):
+                reason = "it had not begun when the process that asked for it was ended"
+                return Capture(how=None, stopped=True, reason=reason), None
+        receipt = await session.wait(
+            _run_id(attempt),
+            timeout_seconds=launch.run.timeout_seconds,
+            grace_seconds=GRACE_SECONDS,
+        )
+        return await self._of_receipt(attempt, session, receipt), _stillness(receipt)
+
+    async def _stopped(self, attempt: Attempt) -> tuple[Capture, Stillness | None]:
+        if attempt.sandbox is None:
+            return Capture(how=None, stopped=True), Stillness.NOTHING_RAN
+        session = self._session(attempt.sandbox)
+        state = await session.forbid(_run_id(attempt))
+        if isinstance(state, run_receipts.Running):
+            state = await session.stop(_run_id(attempt), grace_seconds=GRACE_SECONDS)
+        if isinstance(state, Finished | Vanished):
+            capture = await self._of_receipt(attempt, session, state.receipt)
+            return attrs.evolve(capture, stopped=True), _stillness(state.receipt)
+        still = isinstance(state, run_receipts.Forbidden | run_receipts.Absent)
+        reason = "" if still else "it goes on in its sandbox"
+        return (
+            Capture(how=None, stopped=True, reason=reason),
+            Stillness.NOTHING_RAN if still else None,
+        )
+
+    async def _of_receipt(
+        self, attempt: Attempt, session: SandboxSession, receipt: Receipt
+    ) -> Capture:
+        return Capture(
+            how=_how(receipt),
+            stopped=isinstance(receipt.how, Cancelled),
+            stdout=await self._output(attempt, session, "stdout", receipt.stdout.size),
+            stderr=await self._output(attempt, session, "stderr", receipt.stderr.size),
+            duration_seconds=receipt.duration_seconds,
+            reason="; ".join(
+                filter(None, (receipt.stdout.fault, receipt.stderr.fault))
+            ),
+        )
+
+    async def _output(
+        self, attempt: Attempt, session: SandboxSession, stream: Stream, size: int
+    ) -> Output:
+        """Keep an output whole as an artifact, and read its two ends."""
+        if not size:
+            return Output()
+        ends = _Ends()
+        shelf = Shelf(attempt.request.episode.key)
+        try:
+            async with session.output(_run_id(attempt), stream) as chunks:
+                await self.artifacts.put(shelf, f"{stream}.log", ends.through(chunks))
+        except FileMissing:
+            return Output(size=size)
+        return Output(head=bytes(ends.head), tail=ends.last(), size=size)
+
+    async def _ending(
+        self,
+        attempt: Attempt,
+        capture: Capture,
+        stillness: Stillness | None,
+        outcome: Outcome | None = None,
+    ) -> Ending:
+        reading = await self.harness.read(attempt.request, capture)
+        if outcome is None and capture.stopped:
+            outcome = Outcome.CANCELLED
+        if outcome is not None:
+            reading = attrs.evolve(
+                reading, outcome=outcome, reason=_reason(reading, capture)
+            )
+        response = to_response(
+            reading,
+            attempt.request.parameters,
+            f"resp_{attempt.run}",
+            self.clock.now(),
+        )
+        return Ending(
+            outcome=reading.outcome,
+            reply=_json(response),
+            observations=_json(_bundle(reading.observations)),
+            stillness=stillness,
+            upstream_failed=reading.upstream_failed,
+            reason=reading.reason,
+        )
+
+    def _session(self, sandbox: Sandbox) -> SandboxSession:
+        return SandboxSession(sandbox=sandbox, supervisor=self.supervisor_program)
+
+
+@attrs.define
+class _Ends:
+    """The first and the last bytes of what passed through."""
+
+    head: bytearray = attrs.field(factory=bytearray)
+    _tail: deque[bytes] = attrs.field(factory=deque[bytes])
+    _tail_size: int = 0
+
+    async def through(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        half = READ_BYTES_MAX // 2
+        async for chunk in chunks:
+            room = half - len(self.head)
+            self.head += chunk[:room]
+            rest = chunk[max(room, 0) :]
+            if rest:
+                self._tail.append(rest)
+                self._tail_size += len(rest)
+                while self._tail_size - len(self._tail[0]) >= half:
+                    self._tail_size -= len(self._tail.popleft())
+            yield chunk
+
+    def last(self) -> bytes:
+        """Return the last bytes that are not in `head`."""
+        return b"".join(self._tail)[-(READ_BYTES_MAX // 2) :]
+
+
+def _place(attempt: Attempt) -> Place:
+    if attempt.sandbox is None:
+        return Place(workdir="/", scratch="/")
+    return Place(
+        workdir=attempt.sandbox.workdir,
+        scratch=f"{attempt.sandbox.scratch}/{attempt.run}",
+    )
+
+
+def _run_id(attempt: Attempt) -> run_receipts.RunId:
+    return run_receipts.RunId(attempt.run)
+
+
+def _command(run: Run) -> Command:
+    return Command(
+        argv=run.argv,
+        env=run.env,
+        timeout_seconds=run.timeout_seconds,
+        output_bytes_max=run.output_bytes_max,
+    )
+
+
+def _how(receipt: Receipt) -> How:
+    if isinstance(receipt.how, Cancelled):
+        return ExitUnknown(f"it was stopped: {receipt.how.reason}")
+    return receipt.how
+
+
+def _stillness(receipt: Receipt) -> Stillness | None:
+    return Stillness.PROCESSES_SEEN_DEAD if receipt.seen_gone else None
+
+
+def _reason(reading: Reading, capture: Capture) -> str:
+    how = capture.how.reason if isinstance(capture.how, Lost) else ""
+    return capture.reason or how or reading.reason
+
+
+def _bundle(observations: Observations) -> Mapping[str, Json]:
+    return {
+        "source": observations.source,
+        "records": [dict(record) for record in observations.records],
+        "gaps": [dict(gap) for gap in observations.gaps],
+    }
+
+
+def _json(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Grade the work: see that it stands still, copy it out, judge it elsewhere.
+
+By default the workspace is exported, the agent's sandbox released, and the grader
+runs in a fresh one on the copy. The copy stands as an artifact, so a grader whose
+sandbox broke is given another one; the agent is not run again for that.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+import anyio
+import attrs
+
+from ...domain.activations import Outcome
+from ...domain.claims import ClaimId
+from ...domain.digests import Json
+from ...domain.scores import Evidence, GraderEnd, GraderEvidence, judge
+from ...domain.tasks import EpisodeId, Task
+from ..required.artifact_store import ArtifactStore, Reader, Shelf
+from ..required.clock import Ids
+from ..required.faults import Fault
+from ..required.participants import Turn
+from ..required.sandbox import (
+    ExitUnknown,
+    FileForbidden,
+    FileMissing,
+    Lost,
+    NotAFile,
+    Output,
+    PathRefused,
+    Sandbox,
+)
+from ..required.sandbox_provider import SandboxSpec
+from ..required.world import GraderPlan, GraderRun, GradeWhere, World
+from .claim_sandbox import ClaimSandbox, HeldSandbox
+from .move_tree import export_tree, import_tree
+from .place_files import place_files, whole
+from .release_claim import ReleaseClaim
+
+log = logging.getLogger(__name__)
+
+GRADING_ATTEMPTS_MAX: Final = 2
+"""Fresh sandboxes that one grading may use up, when the first one breaks."""
+REWARD_FILE_BYTES_MAX: Final = 64 * 1024
+RELEASE_SECONDS: Final = 60.0
+WORKSPACE: Final = "workspace.tar"
+
+_NOTHING_TO_GRADE: Final = (Outcome.CANCELLED, Outcome.SANDBOX_ERROR, Outcome.OOM)
+
+
+def grader_claim(session: str, number: int) -> ClaimId:
+    """Return the claim of a session's grader sandbox, by its number."""
+    return ClaimId(f"{session}-g{number}")
+
+
+@attrs.frozen(kw_only=True)
+class GradeWork:
+    """The use case, for one world and one sandbox provider."""
+
+    world: World
+    claim: ClaimSandbox
+    release: ReleaseClaim
+    artifacts: ArtifactStore
+    archive_program: bytes
+    """The worker script that packs and unpacks a folder inside a sandbox."""
+    marks: Ids
+
+    async def __call__(
+        self,
+        *,
+        session: str,
+        episode: EpisodeId,
+        task: Task,
+        turn: Turn,
+        held: HeldSandbox | None,
+        spec: SandboxSpec | None,
+    ) -> Mapping[str, Json]:
+        """Return the verify reply. `held` is the agent's sandbox, `spec` its kind.
+
+        Raises:
+            Fault: The workspace could not be copied out of the agent's sandbox.
+        """
+        evidence = Evidence(
+            outcome=turn.outcome,
+            upstream_failed=turn.upstream_failed,
+            reason=turn.reason,
+        )
+        if turn.outcome not in _NOTHING_TO_GRADE and not turn.upstream_failed:
+            grading = _Grading(
+                work=self, session=session, episode=episode, task=task, spec=spec
+            )
+            evidence = attrs.evolve(evidence, grader=await grading.evidence(held))
+        return _reply(task, turn, judge(evidence), evidence.grader)
+
+
+@attrs.frozen(kw_only=True)
+class _Grading:
+    """One grading under way."""
+
+    work: GradeWork
+    session: str
+    episode: EpisodeId
+    task: Task
+    spec: SandboxSpec | None
+
+    async def evidence(self, held: HeldSandbox | None) -> GraderEvidence:
+        mark = self.work.marks.fresh("mark")
+        plan = self.work.world.grader(self.task, mark)
+        if plan is None:
+            return self.work.world.evidence(self.task, None)
+        if plan.where is GradeWhere.SAME:
+            if held is None:
+                return _not_started("there is no sandbox to grade in")
+            return await self._run(plan, mark, held.sandbox)
+        await self._export(held)
+        if held is not None:
+            await held.sandbox.disconnect()
+            await self.work.release(
+                held.label, reason="graded in a fresh sandbox", known=held.standing
+            )
+        return await self._in_fresh_sandboxes()
+
+    async def _export(self, held: HeldSandbox | None) -> None:
+        """Copy the workspace out, unless an earlier try has done it."""
+        if await self.work.artifacts.find(self._shelf, WORKSPACE) is not None:
+            return
+        if held is None:
+            raise AssertionError("a workspace is graded that nobody made")
+        async with export_tree(
+            held.sandbox, held.sandbox.workdir, program=self.work.archive_program
+        ) as exported:
+            for skipped in exported.report.skipped:
+                log.warning("Not exported: %s: %s", skipped.path, skipped.reason)
+            await self.work.artifacts.put(
+                self._shelf,
+                WORKSPACE,
+                exported.chunks,
+                readers=frozenset({Reader.GRADER}),
+            )
+
+    async def _in_fresh_sandboxes(self) -> GraderEvidence:
+        if self.spec is None:
+            return _not_started("the task has no sandbox to grade in")
+        reason = ""
+        for number in range(GRADING_ATTEMPTS_MAX):
+            mark = self.work.marks.fresh("mark")
+            plan = self.work.world.grader(self.task, mark)
+            assert plan is not None, "the world had a grader a moment ago"
+            try:
+                evidence = await self._in_fresh_sandbox(plan, mark, number)
+            except Fault as fault:
+                reason = str(fault)
+                log.warning("The grader's sandbox broke: %s", reason)
+                continue
+            if evidence.end is not GraderEnd.LOST:
+                return evidence
+            reason = evidence.reason
+        return GraderEvidence(end=GraderEnd.LOST, reason=reason)
+
+    async def _in_fresh_sandbox(
+        self, plan: GraderPlan, mark: str, number: int
+    ) -> GraderEvidence:
+        assert self.spec is not None, "asked for above"
+        claim = grader_claim(self.session, number)
+        held = await self.work.claim(claim, self.spec, used_by=self.episode.key)
+        try:
+            async with self.work.artifacts.get(
+                self._shelf, WORKSPACE, reader=Reader.GRADER
+            ) as chunks:
+                await import_tree(
+                    held.sandbox,
+                    held.sandbox.workdir,
+                    chunks,
+                    program=self.work.archive_program,
+                )
+            return await self._run(plan, mark, held.sandbox)
+        finally:
+            await self._give_back(held)
+
+    async def _give_back(self, held: HeldSandbox) -> None:
+        """Release the grader's sandbox; one that stays is the reaper's."""
+        with anyio.move_on_after(RELEASE_SECONDS, shield=True):
+            try:
+                await held.sandbox.disconnect()
+                await self.work.release(
+                    held.label, reason="the grading is over", known=held.standing
+                )
+            except Fault as fault:
+                log.error("Claim %s is still open: %s", held.label.claim, fault)
+
+    async def _run(
+        self, plan: GraderPlan, mark: str, sandbox: Sandbox
+    ) -> GraderEvidence:
+        await place_files(sandbox, plan.files)
+        ended = await sandbox.exec(plan.command)
+        await self._keep("grader.stdout", ended.stdout)
+        await self._keep("grader.stderr", ended.stderr)
+        reward = None
+        if plan.reward_file is not None and not isinstance(
+            ended.how, Lost | ExitUnknown
+        ):
+            reward = await _small_file(sandbox, plan.reward_file)
+        run = GraderRun(mark=mark, ended=ended, reward_file=reward)
+        return self.work.world.evidence(self.task, run)
+
+    async def _keep(self, name: str, output: Output) -> None:
+        if output.size:
+            await self.work.artifacts.put(self._shelf, name, whole(output.kept))
+
+    @property
+    def _shelf(self) -> Shelf:
+        return Shelf(self.episode.key)
+
+
+async def _small_file(sandbox: Sandbox, path: str) -> bytes | None:
+    """Return the file's content; None when it is not there or is no small file."""
+    content = b""
+    try:
+        async with sandbox.get(path) as chunks:
+            async for chunk in chunks:
+                content += chunk
+                if len(content) > REWARD_FILE_BYTES_MAX:
+                    return None
+    except (FileMissing, NotAFile, FileForbidden, PathRefused):
+        return None
+    return content
+
+
+def _not_started(reason: str) -> GraderEvidence:
+    return GraderEvidence(end=GraderEnd.NOT_STARTED, reason=reason)
+
+
+def _reply(
+    task: Task, turn: Turn, verdict: Verdict, grader: GraderEvidence | None
+) -> Mapping[str, Json]:
+    return {
+        **({} if grader is None else grader.details),
+        "responses_create_params": task.responses_create_params,
+        "response": turn.response,
+        "reward": verdict.reward,
+        "mask_sample": verdict.masked,
+        "failure_kind": verdict.failure_kind,
+        "failure_reason": verdict.failure_reason,
+        "livery": {"outcome": turn.outcome, "grader": details or None},
+    }
