@@ -92,7 +92,7 @@ class GradeWork:
                 work=self, session=session, episode=episode, task=task, spec=spec
             )
             evidence = attrs.evolve(evidence, grader=await grading.evidence(held))
-        return _reply(task, turn, judge(evidence), evidence.grader)
+        return _reply(task, turn, evidence)
 
 
 @attrs.frozen(kw_only=True)
@@ -232,11 +232,12 @@ def _not_started(reason: str) -> GraderEvidence:
     return GraderEvidence(end=GraderEnd.NOT_STARTED, reason=reason)
 
 
-def _reply(
-    task: Task, turn: Turn, verdict: Verdict, grader: GraderEvidence | None
-) -> Mapping[str, Json]:
+def _reply(task: Task, turn: Turn, evidence: Evidence) -> Mapping[str, Json]:
+    verdict = judge(evidence)
+    # A grader's own words stand under a key of ours: at the top they could take a
+    # name that the readers of results have reserved.
+    details = None if evidence.grader is None else evidence.grader.details
     return {
-        **({} if grader is None else grader.details),
         "responses_create_params": task.responses_create_params,
         "response": turn.response,
         "reward": verdict.reward,

@@ -10,11 +10,11 @@ from typing import ClassVar, Protocol
 
 import attrs
 
-from ...domain.activations import Outcome
+from ...domain.activations import Outcome, Stillness
 from ...domain.agent_sessions import AgentSessionId
 from ...domain.digests import Json
 from ...domain.failures import FailureKind
-from ...domain.resources_sessions import ResourcesSessionId, Stillness
+from ...domain.resources_sessions import ResourcesSessionId
 from ...domain.tasks import EpisodeId, Task, TaskId
 from .faults import Fault
 from .sandbox import SandboxAccess
