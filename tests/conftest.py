@@ -12,14 +12,15 @@ Modules beside the tests are imported relatively: `from ..fakes import clock`.
 
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from . import cases, leaks, peers
+from . import cases, leaks, measured_python, peers
 
 LONG_EXAMPLES = 10_000
 
@@ -109,6 +110,12 @@ def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("--case-results")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(cases.Results(Path(path)), "case-results")
+    if config.getoption("cov_source", None) and hasattr(config, "workerinput"):
+        folder = Path(tempfile.mkdtemp(prefix="lvp-"))
+        config.add_cleanup(lambda: shutil.rmtree(folder))
+        # Before any module takes it for a default: whoever runs a worker script with
+        # this very interpreter runs it measured.
+        sys.executable = str(measured_python.make(folder))
 
 
 def pytest_report_header() -> list[str]:
@@ -151,7 +158,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+def pytest_pyfunc_call(
+    pyfuncitem: pytest.Function,
+) -> Generator[None, object, object]:
     if "anyio_backend" in pyfuncitem.funcargs:
         if hypothesis := getattr(pyfuncitem.obj, "hypothesis", None):
             hypothesis.inner_test = leaks.watching_tasks(hypothesis.inner_test)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An interpreter that measures the worker scripts which it is given to run.
+
+Worker scripts run as `python -I -S …`, with an environment that is not ours, so
+coverage cannot begin by itself. While coverage is on, tests have this program
+stand for the interpreter. Called in any other way it is the interpreter.
+"""
+
+import shlex
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+_WRAPPER = """\
+#!/bin/sh
+if [ "$1" = -I ] && [ "$2" = -S ]; then
+  shift 2
+  exec {python} -I {measure} {data} "$@"
+fi
+exec {python} "$@"
+"""
+
+_MEASURE = '''\
+"""Run `-c TEXT WORD…` or `FILE WORD…` as Python would, measured."""
+
+import atexit
+import sys
+
+import coverage
+
+data, *words = sys.argv[1:]
+measured = coverage.Coverage(
+    data_file=data,
+    data_suffix=True,
+    config_file=False,
+    branch=True,
+    source_pkgs=["livery_program"],
+    messages=False,
+)
+measured.set_option("run:disable_warnings", ["no-data-collected", "module-not-imported"])
+measured.start()
+
+
+@atexit.register
+def save():
+    measured.stop()
+    measured.save()
+
+
+if words[0] == "-c":
+    text, name = words[1], "<string>"
+    sys.argv = ["-c", *words[2:]]
+else:
+    name = words[0]
+    with open(name, "rb") as file:
+        text = file.read()
+    sys.argv = words
+module = type(sys)("__main__")
+sys.modules["__main__"] = module
+exec(compile(text, name, "exec", dont_inherit=True), vars(module))
+'''
+
+
+def make(folder: Path) -> Path:
+    """Write the program into `folder` and return its path."""
+    measure = folder / "measure.py"
+    measure.write_text(_MEASURE, encoding="utf-8")
+    words = {
+        "python": sys.executable,
+        "measure": str(measure),
+        "data": str(ROOT / ".coverage"),
+    }
+    quoted = {name: shlex.quote(word) for name, word in words.items()}
+    python = folder / "python"
+    python.write_text(_WRAPPER.format(**quoted), encoding="utf-8")
+    python.chmod(0o755)
+    return python
