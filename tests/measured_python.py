@@ -62,14 +62,14 @@ exec(compile(text, name, "exec", dont_inherit=True), vars(module))
 '''
 
 
-def make(folder: Path) -> Path:
+def make(folder: Path, *, data: Path = ROOT / ".coverage") -> Path:
     """Write the program into `folder` and return its path."""
     measure = folder / "measure.py"
     measure.write_text(_MEASURE, encoding="utf-8")
     words = {
         "python": sys.executable,
         "measure": str(measure),
-        "data": str(ROOT / ".coverage"),
+        "data": str(data),
     }
     quoted = {name: shlex.quote(word) for name, word in words.items()}
     python = folder / "python"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .. import cases, leaks, peers
+from .. import cases, leaks, measured_python, peers
 
 NOTHING_KEPT: frozenset[str] = frozenset()
 
@@ -123,6 +123,25 @@ def test_the_oldest_python_runs() -> None:
     ).stdout
 
     assert (3, 8) <= tuple(map(int, version.split())) <= sys.version_info[:2]
+
+
+@pytest.mark.parametrize("options", [["-I", "-S"], ["-I"], []], ids=str)
+def test_the_measuring_python_runs_what_python_would(
+    tmp_path: Path, options: list[str]
+) -> None:
+    python = measured_python.make(tmp_path, data=tmp_path / "measured")
+    script = tmp_path / "script.py"
+    script.write_text("import sys; print(sys.argv[1:], __name__); sys.exit(3)")
+
+    for words in (["-c", script.read_text()], [str(script)]):
+        ended = subprocess.run(
+            [python, *options, *words, "a b", "-c"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (ended.returncode, ended.stderr) == (3, "")
+        assert ended.stdout == "['a b', '-c'] __main__\n"
 
 
 LOG = """
