@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A thread with one database connection, which answers many askers at once.
+
+Whoever asks hands over a piece of work and waits. The thread takes all that is
+waiting, runs it as one batch, and wakes the event loop once for all of them. So
+what a batch costs but once (a commit, a wake-up) is shared by those who ask at the
+same time, and nobody waits for company.
+
+An asker that gives up either takes its work back before the thread has it, or
+waits for the batch to end: afterwards it is settled whether it was done.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Final, Generic, TypeVar
+
+import anyio
+import attrs
+
+from ...ports.required.faults import Fault
+
+BATCH_MAX: Final = 256
+"""How many pieces of work one batch takes. How many may wait has no bound of its
+own: there is one for each task that asks, and no task asks twice at once."""
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+
+@attrs.define(eq=False)
+class _Job(Generic[W, R]):
+    work: W
+    then: Callable[[R | Exception], None]
+    """Told of the answer, on the event loop."""
+    taken: bool = False
+    withdrawn: bool = False
+
+
+@attrs.define(eq=False)
+class _Asker(Generic[R]):
+    """One task that waits for an answer."""
+
+    answer: R | Exception | None = None
+    _woken: anyio.Event = attrs.field(factory=anyio.Event, init=False)
+
+    def tell(self, answer: R | Exception) -> None:
+        self.answer = answer
+        self._woken.set()
+
+    async def wait(self) -> None:
+        await self._woken.wait()
+
+
+@attrs.define(eq=False)
+class DatabaseThread(Generic[W, R]):
+    """One thread, which opens its connection, uses it and closes it."""
+
+    name: str
+    connect: Callable[[], sqlite3.Connection]
+    run: Callable[[sqlite3.Connection, Sequence[W]], Sequence[R | Exception]]
+    """Answers a batch, one answer for each piece; what it raises answers them all."""
+    answered: Callable[[W, R], None] = lambda _work, _answer: None
+    """Told on the event loop of each answer, also where the asker gave up."""
+    _queue: "SimpleQueue[_Job[W, R] | None]" = attrs.field(
+        factory=SimpleQueue["_Job[W, R] | None"], init=False
+    )
+    _taking: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+    _loop: asyncio.AbstractEventLoop | None = attrs.field(default=None, init=False)
+    _opened: anyio.Event = attrs.field(factory=anyio.Event, init=False)
+    _ended: anyio.Event = attrs.field(factory=anyio.Event, init=False)
+    _refused: Exception | None = attrs.field(default=None, init=False)
+
+    async def open(self) -> None:
+        """Start the thread and wait until it is connected.
+
+        Raises:
+            Exception: What `connect` raised; the thread is gone.
+        """
+        self._loop = asyncio.get_running_loop()
+        thread = threading.Thread(target=self._live, name=self.name, daemon=True)
+        thread.start()
+        with anyio.CancelScope(shield=True):
+            await self._opened.wait()
+        if self._refused is not None:
+            await self.aclose()
+            raise self._refused
+
+    async def aclose(self) -> None:
+        """Let the thread finish what it was asked, close and end."""
+        self._queue.put(None)
+        # Bounded by the batches that still wait, each by the bounds of `run`.
+        with anyio.CancelScope(shield=True):
+            await self._ended.wait()
+
+    def post(self, work: W, then: Callable[[R | Exception], None]) -> None:
+        """Hand over work whose answer nobody waits for, but `then` is told."""
+        self._queue.put(_Job(work, then))
+
+    async def ask(self, work: W) -> R:
+        """Return the answer to `work`; raise it when it is an exception."""
+        asker = _Asker[R]()
+        job: _Job[W, R] = _Job(work, asker.tell)
+        self._queue.put(job)
+        try:
+            await asker.wait()
+        except BaseException:
+            if not self._withdraw(job):
+                # Bounded as the batch is: it is in the thread's hands.
+                with anyio.CancelScope(shield=True):
+                    await asker.wait()
+            raise
+        answer = asker.answer
+        assert answer is not None, "who is woken was answered"
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _withdraw(self, job: _Job[W, R]) -> bool:
+        with self._taking:
+            job.withdrawn = not job.taken
+        return job.withdrawn
+
+    def _live(self) -> None:
+        try:
+            connection = self.connect()
+        except Exception as refused:  # Whoever opens is told, whatever it was.
+            self._refused = refused
+        else:
+            self._tell(self._opened.set)
+            try:
+                while batch := self._take():
+                    self._tell(self._deliver, batch, self._answers(connection, batch))
+            finally:
+                connection.close()
+        self._tell(self._end)
+
+    def _take(self) -> list[_Job[W, R]]:
+        """Return all that waits, at least one; nothing when the end is asked for."""
+        batch: list[_Job[W, R]] = []
+        job = self._queue.get()
+        while job is not None:
+            batch.append(job)
+            if len(batch) == BATCH_MAX:
+                break
+            try:
+                job = self._queue.get_nowait()
+            except Empty:
+                break
+        if job is None and batch:
+            self._queue.put(None)  # The end comes after the last batch.
+        with self._taking:
+            for each in batch:
+                each.taken = not each.withdrawn
+        return batch
+
+    def _answers(
+        self, connection: sqlite3.Connection, batch: Sequence[_Job[W, R]]
+    ) -> Sequence[R | Exception]:
+        works = [job.work for job in batch if job.taken]
+        try:
+            return self.run(connection, works) if works else ()
+        except Fault as fault:
+            # A copy each: an exception that is raised twice mixes its tracebacks.
+            return [attrs.evolve(fault) for _ in works]
+        except Exception as broken:  # The thread outlives it; the askers are told.
+            return [broken for _ in works]
+
+    def _deliver(
+        self, batch: Sequence[_Job[W, R]], answers: Sequence[R | Exception]
+    ) -> None:
+        taken = [job for job in batch if job.taken]
+        for job, answer in zip(taken, answers, strict=True):
+            job.then(answer)
+            if not isinstance(answer, Exception):
+                self.answered(job.work, answer)
+
+    def _end(self) -> None:
+        self._opened.set()
+        self._ended.set()
+
+    def _tell(self, act: Callable[..., None], *arguments: object) -> None:
+        assert self._loop is not None, "the thread was started by a loop"
+        # A loop that is closed has nobody left who waits.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(act, *arguments)

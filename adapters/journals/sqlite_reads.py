@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the SQLite journal: each answer in one step of one statement.
+
+So an answer is of one moment, and a busy event loop is waited for once
+(`sqlite_writes.py` tells why). What is read is checked: a stream's events are all
+there, in order, and each is an event that this version knows.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from ...ports.required.journal import Event, History
+from .records import Record, Unreadable, from_record
+from .sqlite_file import JournalFile
+from .waiting import Name
+
+Read = Callable[[sqlite3.Connection], object]
+
+
+@attrs.frozen
+class Looked:
+    """What a look found: where streams stand that may have moved."""
+
+    versions: Mapping[Name, int]
+
+
+@attrs.define(kw_only=True)
+class Reader:
+    """Reads over one connection of its own."""
+
+    file: JournalFile
+    _outside: object = attrs.field(default=None, init=False)
+
+    def connect(self) -> sqlite3.Connection:
+        """Open the file, which is there, for reading alone."""
+        connection = self.file.connect()
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    def run(
+        self, connection: sqlite3.Connection, reads: Sequence[Read]
+    ) -> list[object]:
+        """Return what each read gives, or how it failed; the others go on."""
+        return [self._one(connection, read) for read in reads]
+
+    def history(
+        self, connection: sqlite3.Connection, stream: Name, after: int
+    ) -> History[Event]:
+        """Return the events behind version `after`.
+
+        Raises:
+            JournalUnusable: Something is missing, or no event that we know.
+        """
+        found = connection.execute(_SQL_HISTORY, (after, *stream)).fetchone()
+        if found is None:
+            return History((), 0)
+        version, rows = found
+        where = "/".join(stream)
+        wanted = range(after + 1, version + 1)
+        records: list[tuple[int, str, str]] = json.loads(rows)
+        if [its_version for its_version, _, _ in records] != list(wanted):
+            raise self.file.damaged(
+                f"events of {where} are missing: it has {len(records)}"
+                f" behind version {after} and should be at {version}"
+            )
+        return History(tuple(self._event(where, *row) for row in records), version)
+
+    def open_keys(
+        self, connection: sqlite3.Connection, category: str
+    ) -> tuple[str, ...]:
+        """Return the keys of a category's open streams, the oldest first."""
+        (keys,) = connection.execute(_SQL_OPEN, (category,)).fetchone()
+        return tuple(json.loads(keys))
+
+    def version(self, connection: sqlite3.Connection, stream: Name) -> int:
+        """Return where a stream stands; 0 when there is none."""
+        found = connection.execute(_SQL_VERSION, stream).fetchone()
+        return found[0] if found else 0
+
+    def versions(
+        self, connection: sqlite3.Connection, streams: Sequence[Name]
+    ) -> "Looked":
+        """Return where streams stand, unless nothing was written since the last look."""
+        (outside,) = connection.execute("PRAGMA data_version").fetchone()
+        if outside == self._outside:
+            return Looked({})
+        wanted = json.dumps(streams)
+        (rows,) = connection.execute(_SQL_VERSIONS, (wanted,)).fetchone()
+        self._outside = outside
+        return Looked(
+            {(category, key): version for category, key, version in json.loads(rows)}
+        )
+
+    def _one(self, connection: sqlite3.Connection, read: Read) -> object:
+        try:
+            return self.file.patiently(connection, lambda: read(connection))
+        except Exception as failure:  # It answers this read and no other.
+            return failure
+
+    def _event(self, where: str, version: int, kind: str, body: str) -> Event:
+        try:
+            return from_record(Record(kind, body))
+        except Unreadable as unreadable:
+            raise self.file.damaged(
+                f"event {version} of {where} cannot be read: {unreadable.reason}"
+            ) from unreadable
+
+
+_SQL_HISTORY: Final = """
+    SELECT version, (
+        SELECT json_group_array(json_array(version, kind, body)) FROM (
+            SELECT version, kind, body FROM events
+            WHERE stream = streams.id AND version > ? ORDER BY version
+        )
+    ) FROM streams WHERE category = ? AND key = ?
+"""
+_SQL_OPEN: Final = """
+    SELECT json_group_array(key) FROM (
+        SELECT key FROM streams WHERE category = ? AND is_open ORDER BY id
+    )
+"""
+_SQL_VERSION: Final = "SELECT version FROM streams WHERE category = ? AND key = ?"
+_SQL_VERSIONS: Final = """
+    SELECT json_group_array(json_array(category, key, version))
+    FROM json_each(?) AS wanted CROSS JOIN streams
+    ON category = wanted.value ->> 0 AND key = wanted.value ->> 1
+"""
