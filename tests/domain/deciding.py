@@ -61,10 +61,14 @@ class DeciderMachine(RuleBasedStateMachine):
             assert str(told), "a refusal has words"
             return told
         self.write(told, expected_version=len(self.journal))
-        if not isinstance(command, self.happens_again):
+        if self.happens_once(command):
             again = outcome(self.decider, self.state, command)
             assert again == () or isinstance(again, Refusal), (command, again)
         return told
+
+    def happens_once(self, command: Any) -> bool:
+        """Whether the same command changes nothing when it comes again at once."""
+        return not isinstance(command, self.happens_again)
 
     def would_happen(self, command: Any) -> bool:
         told = outcome(self.decider, self.state, command)
