@@ -26,6 +26,7 @@ from ...domain.episodes import (
     Command,
     EndTurn,
     Episode,
+    EpisodeConflict,
     EpisodeOutOfStep,
     EpisodePhase,
     Event,
@@ -162,7 +163,7 @@ class _Running:
                 return await self._stages()
             except ParticipantFailed as failed:
                 return _of_participant(failed)
-            except JournalUnusable:
+            except (JournalUnusable, EpisodeConflict):
                 raise
             except (Refusal, Fault) as error:
                 again = isinstance(error, Fault) and error.can_retry
