@@ -180,28 +180,53 @@ def sweep(root: Path) -> None:
 
 
 def _remove_whole(folder: Path) -> None:
+    """Remove a folder of any depth, whatever mode a command gave its parts.
+
+    Each folder below is moved up before it is emptied. So no path grows long,
+    and what somebody mounted in there, which does not move, is never emptied.
+    """
     if not folder.is_dir():
         return
-    _open_up(folder)
-    for entry in os.scandir(folder):
-        if entry.name == RECORD:
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        else:
+    folder.chmod(0o700)
+    while below := [entry for entry in _entries(folder) if _is_folder(entry)]:
+        for entry in below:
+            emptied = _moved_up(entry, folder)
+            for inner in _entries(emptied):
+                if _is_folder(inner):
+                    _moved_up(inner, folder)
+                else:
+                    os.unlink(inner.path)
+            emptied.rmdir()
+    for entry in _entries(folder):
+        if entry.name != RECORD:
             os.unlink(entry.path)
     (folder / RECORD).unlink(missing_ok=True)
     folder.rmdir()
 
 
-def _open_up(folder: Path) -> None:
-    """Let us into every folder below, whatever mode a command gave it."""
-    folder.chmod(0o700)
-    for path, folders, _ in os.walk(folder):
-        for name in folders:
-            below = os.path.join(path, name)
-            if not os.path.islink(below):
-                os.chmod(below, 0o700)
+def _entries(folder: Path) -> "list[os.DirEntry[str]]":
+    with os.scandir(folder) as entries:
+        return list(entries)
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    return entry.is_dir(follow_symlinks=False)
+
+
+def _moved_up(entry: "os.DirEntry[str]", folder: Path) -> Path:
+    status = entry.stat(follow_symlinks=False)
+    try:
+        if status.st_dev != folder.stat().st_dev:
+            raise OSError(errno.EBUSY, "")
+        # Else what is below could not be listed, nor the folder moved.
+        if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(entry.path, 0o700)
+        return Path(entry.path).rename(folder / f"gone-{secrets.token_hex(8)}")
+    except OSError as fault:
+        if fault.errno not in (errno.EBUSY, errno.EXDEV):
+            raise
+        reason = "something is mounted there"
+        raise OSError(errno.EBUSY, reason, entry.path) from fault
 
 
 def _to_record(words: object) -> ClaimRecord:

@@ -118,7 +118,7 @@ async def a_timeout_keeps_what_was_printed(context: SandboxContext) -> None:
     """Output until the deadline comes with the news of it."""
     ended, _ = await _timed(
         context,
-        shell("echo out; echo err >&2; sleep 60", timeout_seconds=BUDGET_SECONDS),
+        shell("echo out; echo err >&2; exec sleep 60", timeout_seconds=BUDGET_SECONDS),
     )
 
     assert isinstance(ended.how, TimedOut), ended

@@ -8,7 +8,8 @@ field case; every other one stands for those that it names.
 from typing import TypeVar
 
 import pytest
-from _pytest.mark import ParameterSet
+from _pytest.mark.structures import ParameterSet
+
 from livery.ports.contracts.cases import Case
 from livery.ports.required.sandbox_provider import Capabilities
 
