@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Large files by the engine's archives, where that is the same and faster.
+
+The engine reads and writes a container's root as root and past its mounts. So
+the sandbox's user is asked first whether it may, and where the place really is;
+what is on another mount, on a root that is read-only, or behind a link goes
+another way. A file is unpacked under a temporary name, with its owner, and gets
+its own name from the user's hand.
+"""
+
+import secrets
+import tarfile
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Mapping,
+)
+from contextlib import aclosing, asynccontextmanager
+from typing import Protocol
+
+import anyio
+import attrs
+
+from ...ports.required.faults import Fault
+from ...ports.required.sandbox import (
+    Command,
+    DiskFull,
+    Ended,
+    Exited,
+    TransferCut,
+)
+from .engine import Engine
+from .engine_connection import BadAnswer
+from .engine_faults import NO_SPACE, EngineRefused
+
+BULK_BYTES_MIN = 1024 * 1024
+BULK_BYTES_MAX = 8 * 1024**3 - 1
+"""What the header of a tar can tell in the oldest way; more goes the other way."""
+STEP_SECONDS = 60.0
+BLOCK_BYTES = tarfile.BLOCKSIZE
+HEADERS_MAX = 8
+
+_WHERE_TO = r"""
+path=$1; folder=${path%/*}; folder=${folder:-/}
+[ -d "$path" ] && [ ! -L "$path" ] && exit 1
+umask 022
+mkdir -p -- "$folder" 2>/dev/null && cd -P "$folder" && [ -w . ] && [ -x . ] || exit 1
+printf '%s %s %s\n%s' "$(stat -c %d .)" "$(id -u)" "$(id -g)" "$PWD"
+"""
+
+_WHERE_FROM = r"""
+path=$1; folder=${path%/*}
+[ -f "$path" ] && [ ! -L "$path" ] && [ -r "$path" ] && cd -P "${folder:-/}" || exit 1
+printf '%s %s 0\n%s' "$(stat -c '%d' "$path")" "$(stat -c '%s' "$path")" "$PWD"
+"""
+
+_FINISH = r"""
+cd -P "$1" && [ "$(stat -c %s "./$2")" = "$3" ] && chmod "$4" "./$2" || exit 1
+[ -d "$5" ] && [ ! -L "$5" ] && exit 1
+[ -L "$5" ] && rm -f "$5"
+exec mv -f "./$2" "$5"
+"""
+
+_DROP = 'rm -f "$1/$2"'
+
+
+class _Runs(Protocol):
+    """What runs the few commands around a transfer."""
+
+    async def exec(
+        self, command: Command, *, cwd: str, env: Mapping[str, str], user: str | None
+    ) -> Ended: ...
+
+
+@attrs.frozen
+class NotBulk(Exception):
+    """The file is to go the other way; nothing of it was moved."""
+
+
+@attrs.frozen
+class BulkBroken(Exception):
+    """The engine's archive was not what it should be."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@attrs.frozen(kw_only=True)
+class _Place:
+    device: int
+    numbers: tuple[int, int]
+    folder: str
+
+
+@attrs.frozen(kw_only=True)
+class BulkFiles:
+    """Moves large files of one container."""
+
+    engine: Engine
+    container: str
+    root_device: int
+    runs: _Runs
+    user: str
+
+    async def put(
+        self, path: str, chunks: AsyncIterable[bytes], *, size: int, mode: int
+    ) -> None:
+        """Write a file of `size` bytes, as `Sandbox.put` promises.
+
+        Raises:
+            NotBulk: None of `chunks` was read.
+            BulkBroken, EngineRefused: Nothing stands under the name for certain.
+        """
+        place = await self._place(_WHERE_TO, path)
+        name = f".livery-{secrets.token_hex(8)}.part"
+        try:
+            pieces = _to_tar(
+                chunks, name=name, size=size, owner=place.numbers, path=path
+            )
+            async with aclosing(pieces):
+                await self.engine.put_archive(
+                    self.container, place.folder, pieces, length=_tar_length(size)
+                )
+            words = (place.folder, name, str(size), f"{mode:o}", path)
+            ended = await self._run(_FINISH, *words)
+            if not ended.succeeded:
+                said = ended.stderr.kept.decode(errors="replace").strip()
+                raise BulkBroken(f"it could not be given its name ({said})")
+        except EngineRefused as refused:
+            await self._drop(place.folder, name)
+            if refused.tells(*NO_SPACE):
+                raise DiskFull(path=path) from refused
+            if refused.tells("read-only", "read only"):
+                raise BulkBroken(refused.text) from refused
+            raise
+        except BaseException:
+            await self._drop(place.folder, name)
+            raise
+
+    @asynccontextmanager
+    async def get(self, path: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Read a file, as `Sandbox.get` promises.
+
+        Raises:
+            NotBulk: It is to be read the other way.
+            BulkBroken, EngineRefused: The file is not had as a whole.
+        """
+        place = await self._place(_WHERE_FROM, path)
+        size = place.numbers[0]
+        if not BULK_BYTES_MIN <= size <= BULK_BYTES_MAX:
+            raise NotBulk
+        name = path.rpartition("/")[2]
+        async with (
+            self.engine.get_archive(
+                self.container, f"{place.folder.rstrip('/')}/{name}"
+            ) as archive,
+            aclosing(_from_tar(archive, path=path)) as pieces,
+        ):
+            # The first piece is empty: it says that the file was found.
+            await anext(pieces)
+            yield pieces
+
+    async def _place(self, script: str, path: str) -> _Place:
+        ended = await self._run(script, path)
+        head, _, folder = ended.stdout.kept.decode(errors="surrogateescape").partition(
+            "\n"
+        )
+        numbers = head.split()
+        if ended.how != Exited(0) or len(numbers) != 3 or not folder:
+            raise NotBulk
+        place = _Place(
+            device=int(numbers[0]),
+            numbers=(int(numbers[1]), int(numbers[2])),
+            folder=folder,
+        )
+        if place.device != self.root_device:
+            raise NotBulk
+        return place
+
+    async def _drop(self, folder: str, name: str) -> None:
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._run(_DROP, folder, name)
+            except Fault:
+                return  # What broke the transfer is told, not this.
+
+    async def _run(self, script: str, *words: str) -> Ended:
+        command = Command(
+            argv=("/bin/sh", "-c", script, "sandbox", *words),
+            timeout_seconds=STEP_SECONDS,
+        )
+        return await self.runs.exec(command, cwd="/", env={}, user=self.user)
+
+
+def _tar_length(size: int) -> int:
+    blocks = -(-size // BLOCK_BYTES)
+    return (1 + blocks + 2) * BLOCK_BYTES
+
+
+async def _to_tar(
+    chunks: AsyncIterable[bytes],
+    *,
+    name: str,
+    size: int,
+    owner: tuple[int, int],
+    path: str,
+) -> AsyncGenerator[bytes]:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode, (member.uid, member.gid) = size, 0o600, owner
+    yield member.tobuf(format=tarfile.USTAR_FORMAT)
+    got = 0
+    async for chunk in chunks:
+        got += len(chunk)
+        if got > size:
+            raise TransferCut(path=path, got=got, announced=size)
+        if chunk:
+            yield chunk
+    if got < size:
+        raise TransferCut(path=path, got=got, announced=size)
+    yield bytes(-size % BLOCK_BYTES + 2 * BLOCK_BYTES)
+
+
+async def _from_tar(
+    archive: AsyncIterator[bytes], *, path: str
+) -> AsyncGenerator[bytes]:
+    held = bytearray()
+    for _ in range(HEADERS_MAX):
+        await _fill(held, archive, BLOCK_BYTES)
+        try:
+            member = tarfile.TarInfo.frombuf(
+                bytes(held[:BLOCK_BYTES]), "utf-8", "surrogateescape"
+            )
+        except tarfile.HeaderError as failure:
+            raise BulkBroken(f"the archive cannot be read: {failure}") from failure
+        del held[:BLOCK_BYTES]
+        if member.isreg():
+            break
+        if member.type not in (tarfile.XHDTYPE, tarfile.XGLTYPE, b"L", b"K"):
+            raise BulkBroken("the archive holds no file")
+        extra = -(-member.size // BLOCK_BYTES) * BLOCK_BYTES
+        await _fill(held, archive, extra)
+        del held[:extra]
+    else:
+        raise BulkBroken("the archive holds no file")
+    yield b""
+    got = min(len(held), member.size)
+    if got:
+        yield bytes(held[:got])
+    while got < member.size:
+        piece = await _next(archive)
+        if not piece:
+            raise TransferCut(path=path, got=got, announced=member.size)
+        piece = piece[: member.size - got]
+        got += len(piece)
+        yield piece
+
+
+async def _fill(held: bytearray, archive: AsyncIterator[bytes], length: int) -> None:
+    while len(held) < length:
+        piece = await _next(archive)
+        if not piece:
+            raise BulkBroken("the archive ended before its file began")
+        held += piece
+
+
+async def _next(archive: AsyncIterator[bytes]) -> bytes:
+    """Return the next piece; empty at the end, also at one before its time.
+
+    The engine breaks an answer off when the file was cut under its hands.
+    """
+    try:
+        return await anext(archive, b"")
+    except BadAnswer:
+        return b""

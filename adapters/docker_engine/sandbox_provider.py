@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Docker Engine as a place that makes sandboxes.
+
+Each sandbox is a container with the name and the labels of its claim. It ends
+itself: its lifetime counts from the moment it was made ready, inside. Networks
+and volumes are not made, so none are left.
+
+An own entry point runs under the engine's init as the sandbox's user, in the
+image's folder, beside a guard of ours that ends it at expiry; the image's
+health check, which is for it, is waited for. A frozen container does not expire.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.abc
+import attrs
+
+from ...domain.claims import ClaimId, OwnerId
+from ...ports.provided.worker_channel import ChannelEnded
+from ...ports.required.sandbox import (
+    SandboxAccess,
+    SandboxFailed,
+    SandboxId,
+    SandboxLost,
+)
+from ...ports.required.sandbox_provider import (
+    Capabilities,
+    Capability,
+    ClaimLabel,
+    ClaimTaken,
+    CreateFailed,
+    ListedSandbox,
+    SandboxSpec,
+    SpecRefused,
+    Unsupported,
+)
+from .container_config import (
+    OWNER,
+    ROOT,
+    USER,
+    WORKDIR,
+    ContainerRules,
+    check_spec,
+    container_name,
+    expires_at,
+    label_of,
+    lifetime_seconds,
+)
+from .ending import remove, set_frozen
+from .engine import Engine
+from .engine_address import to_address
+from .engine_facts import ContainerFacts
+from .engine_faults import EngineRefused
+from .making import Made, Making, Pull
+from .opening import OpeningFailed, scratch_folder
+from .sandbox import Berth, DockerSandbox
+
+CONNECT_SECONDS = 60.0
+HEALTH_LOOK_SECONDS = 0.25
+DESCRIPTOR_WORDS = frozenset({"sandbox_id", "workdir", "ports"})
+
+
+@attrs.frozen(kw_only=True)
+class DockerEngineConfig:
+    """How the engine is used."""
+
+    name: str = "docker"
+    """The provider's name in configuration and messages."""
+    address: str | None = None
+    """`unix:///path` or `tcp://host:port`; `DOCKER_HOST`, else the usual socket."""
+    image: str | None = None
+    """For specs that name none."""
+    pull: Pull = Pull.NEVER
+    network: str = "bridge"
+    """The engine's network for sandboxes that have one; it is not made here."""
+    no_new_privileges: bool = True
+    """Whether set-user-id programs (`sudo`) are without effect."""
+    python: str = "python3"
+    """What is looked for in an image to run the worker."""
+
+
+@asynccontextmanager
+async def open_docker_engine(
+    config: DockerEngineConfig | None = None,
+) -> AsyncGenerator["DockerSandboxProvider"]:
+    """Open the provider; the engine is not asked anything before the first call.
+
+    Raises:
+        SpecRefused: The address is of a kind that is not spoken here.
+    """
+    config = config or DockerEngineConfig()
+    address = to_address(config.address, provider=config.name)
+    engine = Engine(address, provider=config.name)
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield DockerSandboxProvider(config, engine=engine, tasks=tasks)
+        except Exception as raised:
+            failure = raised  # Raised below: a task group would wrap it.
+        finally:
+            # The channels run here; what they run in a sandbox ends with them.
+            tasks.cancel_scope.cancel()
+            await engine.aclose()
+    if failure is not None:
+        raise failure
+
+
+class DockerSandboxProvider:
+    """Makes sandboxes that are containers of one engine."""
+
+    def __init__(
+        self,
+        config: DockerEngineConfig,
+        *,
+        engine: Engine,
+        tasks: anyio.abc.TaskGroup,
+    ) -> None:
+        """Use `engine`; channels to the workers run in `tasks`."""
+        self._config = config
+        self._engine = engine
+        self._tasks = tasks
+        self._rules = ContainerRules(
+            provider=config.name,
+            network=config.network,
+            no_new_privileges=config.no_new_privileges,
+        )
+
+    @property
+    def name(self) -> str:
+        """The short word for the provider in configuration and messages."""
+        return self._config.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """All of them; ports only where the engine is on this host."""
+        everything = frozenset(Capability)
+        if self._engine.address.is_here:
+            return everything
+        return everything - {Capability.PORTS}
+
+    async def create(self, label: ClaimLabel, spec: SandboxSpec) -> DockerSandbox:
+        """Make the sandbox of a claim, or return the one that it has.
+
+        `create_timeout_seconds` bounds each of looking at the image, making and
+        starting; a call that is given up waits for the answer to its making, no
+        longer. What an engine makes after that time is found by its label.
+        """
+        if spec.image is None:
+            spec = attrs.evolve(spec, image=self._config.image)
+        check_spec(spec, provider=self.name)
+        if spec.ports and Capability.PORTS not in self.capabilities:
+            raise Unsupported(
+                provider=self.name,
+                capability=Capability.PORTS.value,
+                detail="the engine is on another host, and ports are for its loopback",
+            )
+        making = Making(
+            engine=self._engine,
+            rules=self._rules,
+            pull=self._config.pull,
+            label=label,
+            spec=spec,
+            image_name=spec.image or "",
+        )
+        made = await making.make()
+        try:
+            return await self._make_ready(making, made)
+        except BaseException as failure:
+            await making.undo(made, failure)
+            raise
+
+    async def find(self, label: ClaimLabel) -> DockerSandbox | None:
+        """Return the live sandbox of a claim, or None when there was seen to be none."""
+        facts = await self._engine.inspect(container_name(label.claim))
+        if facts is None or not facts.is_live or label_of(facts.labels) != label:
+            return None
+        return self._sandbox(facts, claim=label.claim)
+
+    async def connect(
+        self, access: SandboxAccess, *, borrower: ClaimId
+    ) -> DockerSandbox:
+        """Reach a container that another lent, also one that Livery did not make.
+
+        Commands run as the user that its labels tell, else as the container's.
+        """
+        reference = self._reference(access)
+        facts = await self._engine.inspect(reference)
+        if facts is None:
+            raise self._lost(reference, "there is no such container")
+        if facts.state == "paused":
+            raise self._lost(reference, "it is frozen")
+        if not facts.is_live:
+            raise self._lost(reference, facts.end_reason)
+        sandbox = self._sandbox(facts, claim=borrower, lent_workdir=access.workdir)
+        # What is wrong with its inside is found now, not under the first command.
+        try:
+            with anyio.fail_after(CONNECT_SECONDS):
+                await sandbox.make_ready()
+        except (EngineRefused, OpeningFailed, ChannelEnded) as failure:
+            again = await self._engine.inspect(facts.container_id)
+            if again is None or not again.is_live:
+                raise self._lost(reference, "it ended meanwhile") from failure
+            raise SandboxFailed(
+                provider=self.name,
+                sandbox=reference,
+                operation="connect",
+                reason=str(failure),
+            ) from failure
+        except TimeoutError as failure:
+            raise self._lost(
+                reference, f"it did not answer within {CONNECT_SECONDS:g} s"
+            ) from failure
+        return sandbox
+
+    async def list(self, owner: OwnerId) -> AsyncIterator[ListedSandbox]:
+        """Tell every container with the owner's label, the ended ones included."""
+        for container in await self._engine.containers(f"{OWNER}={owner}"):
+            label = label_of(container.labels)
+            if label is None or label.owner != owner:
+                continue
+            yield ListedSandbox(
+                label=label,
+                sandbox_id=SandboxId(container.name),
+                expires_at=expires_at(container.labels),
+                state=container.state,
+            )
+
+    async def destroy(self, label: ClaimLabel) -> None:
+        """End the container of a claim, until it is seen gone.
+
+        Frozen, starting and half-removed ones too; one that resists is thawed and
+        killed between the tries.
+        """
+        facts = await self._engine.inspect(container_name(label.claim))
+        if facts is None:
+            return
+        if label_of(facts.labels) != label:
+            raise ClaimTaken(
+                provider=self.name,
+                claim=label.claim,
+                reason="its labels name another owner or claim",
+            )
+        await remove(self._engine, label, facts.container_id)
+
+    async def freeze(self, label: ClaimLabel) -> None:
+        """Stop every process of the sandbox where it stands."""
+        await set_frozen(self._engine, label, frozen=True)
+
+    async def thaw(self, label: ClaimLabel) -> None:
+        """Let the processes go on."""
+        await set_frozen(self._engine, label, frozen=False)
+
+    async def aclose(self) -> None:
+        """Let go of connections; sandboxes go on."""
+        await self._engine.aclose()
+
+    async def _make_ready(self, making: Making, made: Made) -> DockerSandbox:
+        health = made.image.health if making.spec.entrypoint else None
+        budget = making.spec.ready_timeout_seconds
+        if health is not None:
+            budget += health.budget_seconds
+        try:
+            with anyio.fail_after(budget):
+                facts = await self._engine.inspect(made.container)
+                if facts is None or not facts.is_live:
+                    raise _not_ready(making, facts, "")
+                sandbox = self._sandbox(facts, claim=making.label.claim)
+                await sandbox.make_ready()
+                if health is not None:
+                    await self._until_healthy(making, made)
+                return sandbox
+        except TimeoutError as failure:
+            raise making.too_late("ready", budget) from failure
+        except OpeningFailed as failed:
+            if failed.what in {"user", "workdir"}:
+                raise SpecRefused(
+                    provider=self.name, field=failed.what, reason=failed.reason
+                ) from failed
+            facts = await self._engine.inspect(made.container)
+            raise _not_ready(making, facts, str(failed)) from failed
+        except (EngineRefused, ChannelEnded) as failed:
+            facts = await self._engine.inspect(made.container)
+            raise _not_ready(making, facts, str(failed)) from failed
+
+    async def _until_healthy(self, making: Making, made: Made) -> None:
+        while True:
+            facts = await self._engine.inspect(made.container)
+            if facts is None or not facts.is_live or facts.health == "unhealthy":
+                raise _not_ready(making, facts, "the image's health check fails")
+            if facts.health != "starting":
+                return
+            await anyio.sleep(HEALTH_LOOK_SECONDS)
+
+    def _sandbox(
+        self, facts: ContainerFacts, *, claim: ClaimId, lent_workdir: str | None = None
+    ) -> DockerSandbox:
+        is_borrowed = lent_workdir is not None
+        berth = Berth(
+            provider=self.name,
+            container_id=facts.container_id,
+            name=facts.name,
+            workdir=lent_workdir or facts.labels.get(WORKDIR, "/"),
+            scratch=scratch_folder(claim),
+            user=facts.labels.get(USER) or facts.user or ROOT,
+            expires_at=expires_at(facts.labels),
+            lifetime_seconds=None if is_borrowed else lifetime_seconds(facts.labels),
+            is_borrowed=is_borrowed,
+        )
+        return DockerSandbox(
+            berth,
+            engine=self._engine,
+            tasks=self._tasks,
+            python=self._config.python,
+        )
+
+    def _reference(self, access: SandboxAccess) -> str:
+        for word in access.descriptor:
+            if word not in DESCRIPTOR_WORDS:
+                raise self._refused(f"descriptor.{word}", "it is not known")
+        reference = access.descriptor.get("sandbox_id", "")
+        if not reference:
+            raise self._refused("descriptor.sandbox_id", "a name or an id is needed")
+        if not access.workdir.startswith("/"):
+            raise self._refused("workdir", "an absolute path is needed")
+        return reference
+
+    def _lost(self, sandbox: str, reason: str) -> SandboxLost:
+        return SandboxLost(provider=self.name, sandbox=sandbox, reason=reason)
+
+    def _refused(self, field: str, reason: str) -> SpecRefused:
+        return SpecRefused(provider=self.name, field=field, reason=reason)
+
+
+def _not_ready(making: Making, facts: ContainerFacts | None, said: str) -> CreateFailed:
+    if facts is None:
+        return making.failed("ready", "its container is gone")
+    if not facts.is_live:
+        return making.failed("ready", facts.end_reason)
+    return making.failed("ready", said or f"its container is {facts.state}")
