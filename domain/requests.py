@@ -15,7 +15,7 @@ from .digests import Json, RequestDigest, digest_of
 DEFAULTS: Final[Mapping[str, Json]] = {
     "parallel_tool_calls": True,
     "tool_choice": "auto",
-    "tools": [],
+    "tools": (),
 }
 """What a field stands at when nobody sets it; every other one is null."""
 
@@ -26,8 +26,8 @@ _LEVELS_USUAL: Final = 1
 
 def with_defaults(parameters: Mapping[str, Json]) -> dict[str, Json]:
     """Return the body with its defaults filled in and nothing that is null."""
-    body: dict[str, Json] = dict(DEFAULTS)
-    for key, value in parameters.items():
+    body: dict[str, Json] = {}
+    for key, value in (*DEFAULTS.items(), *parameters.items()):
         if value is not None:
             body[key] = _without_nulls(value, _LEVELS.get(key, _LEVELS_USUAL))
     given = body.get("input")
