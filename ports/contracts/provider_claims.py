@@ -373,6 +373,10 @@ CASES: tuple[Case[ProviderContext], ...] = check_cases(
             run=what_it_cannot_read_is_refused,
             field_cases=("FC-080", "FC-258"),
         ),
-        Case(name="the loop answers", run=the_loop_answers, field_cases=("FC-134",)),
+        Case(
+            name="the loop answers meanwhile",
+            run=the_loop_answers,
+            field_cases=("FC-134",),
+        ),
     )
 )
