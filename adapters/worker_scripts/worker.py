@@ -291,9 +291,13 @@ class Worker:
         drain(self._wake)
         try:
             while True:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
                 if pid == 0:
                     return
+                if os.WIFSTOPPED(status):
+                    # By its command, say: it has a deadline to keep.
+                    send(signal.SIGCONT, {pid} & set(self._keepers))
+                    continue
                 self._keepers.pop(pid, None)
                 self._let_live.pop(pid, None)
         except ChildProcessError:

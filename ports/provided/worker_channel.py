@@ -51,9 +51,17 @@ ENDING_SECONDS = 25.0
 class WorkerChannel:
     """The host's end of the channel."""
 
-    def __init__(self, stream: ByteStream) -> None:
+    def __init__(
+        self,
+        stream: ByteStream,
+        *,
+        ending_seconds: float = ENDING_SECONDS,
+        send_seconds: float = SEND_SECONDS,
+    ) -> None:
         """Speak over `stream`, to a worker that starts up at its other end."""
         self._stream = stream
+        self._ending_seconds = ending_seconds
+        self._send_seconds = send_seconds
         self._turn = anyio.Lock()
         self._calls: dict[int, Call] = {}
         self._last_number = 0
@@ -110,7 +118,7 @@ class WorkerChannel:
             return Ended(how=NotStarted("no program was named"))
         if len(payload) > FRAME_BYTES_MAX:
             return Ended(how=NotStarted("the argument list is too long"))
-        ending_seconds = command.grace_seconds + ENDING_SECONDS
+        ending_seconds = command.grace_seconds + self._ending_seconds
         patience = command.timeout_seconds + ending_seconds
         async with self._call(
             "exec",
@@ -196,7 +204,7 @@ class WorkerChannel:
         *,
         path: str = "",
         bytes_max: int = 0,
-        ending_seconds: float = ENDING_SECONDS,
+        ending_seconds: float | None = None,
     ) -> AsyncGenerator[Call]:
         """Open a call; one that is left before its answer is ended over there."""
         self._last_number += 1
@@ -213,7 +221,8 @@ class WorkerChannel:
         finally:
             try:
                 if call.is_asked and not call.is_over:
-                    await self._end_call(call, seconds=ending_seconds)
+                    seconds = ending_seconds or self._ending_seconds
+                    await self._end_call(call, seconds=seconds)
             finally:
                 del self._calls[call.number]
 
@@ -250,13 +259,13 @@ class WorkerChannel:
             if asks is not None:
                 asks.is_asked = True
             try:
-                with anyio.move_on_after(SEND_SECONDS, shield=True) as scope:
+                with anyio.move_on_after(self._send_seconds, shield=True) as scope:
                     await self._stream.send(frame.to_bytes())
             except OSError as fault:
                 self._end(str(fault))
                 raise ChannelEnded(str(fault)) from fault
             if scope.cancelled_caught:
-                reason = f"it took no more bytes for {SEND_SECONDS:g} s"
+                reason = f"it took no more bytes for {self._send_seconds:g} s"
                 self._end(reason)
                 raise ChannelEnded(reason)
 
