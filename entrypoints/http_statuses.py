@@ -2,10 +2,10 @@
 """The HTTP status of every refusal and fault, by its kind.
 
 400 unreadable, 401 and 403 not allowed, 404 unknown, 409 conflict or closed,
-422 understood but not accepted, 429 queue full, 500 what we keep is unusable,
-502 the provider failed, 503 shutting down or no room, 504 deadline, 507 no
-space left. A test demands a line here for each class. Kinds of other people's
-plug-ins, which cannot stand here, take the status of what they are: a rule's
+422 understood but not accepted, 429 queue full, 500 unusable is what we keep or
+how we were set up, 502 the provider failed, 503 shutting down or no room, 504
+deadline, 507 no space left. A test demands a line here for each class. Kinds of
+other people's plug-ins, which cannot stand here, take the status of what they are: a rule's
 no, or something outside broken.
 """
 
@@ -42,6 +42,7 @@ STATUSES: dict[str, int] = {
     "not_expired_yet": 409,
     "resources_conflict": 409,
     "resources_not_usable": 409,
+    "results_folder_refused": 409,
     "runtime_conflict": 409,
     "runtime_unverified": 409,
     "second_sandbox": 409,
@@ -60,27 +61,42 @@ STATUSES: dict[str, int] = {
     "no_solution": 422,
     "not_a_file": 422,
     "path_refused": 422,
+    "plug_in_unknown": 422,
     "request_refused": 422,
+    "runtime_missing": 422,
+    "settings_refused": 422,
+    "solutions_missing": 422,
     "spec_refused": 422,
     "task_refused": 422,
     "tasks_refused": 422,
     "unsupported": 422,
-    # What we keep is unusable.
+    # What we keep, or how we were set up, is unusable.
     "artifact_damaged": 500,
     "artifact_store_unusable": 500,
+    "extra_missing": 500,
     "journal_too_new": 500,
     "journal_unusable": 500,
+    "plug_in_broken": 500,
+    "plug_in_twice": 500,
+    "result_log_unusable": 500,
+    "row_damaged": 500,
+    "secret_missing": 500,
+    "state_folder_unusable": 500,
     # The provider, or another one outside, failed.
     "channel_ended": 502,
     "create_failed": 502,
     "destroy_failed": 502,
+    "launch_failed": 502,
     "participant_failed": 502,
     "provider_forbidden": 502,
     "provider_unreachable": 502,
+    "run_lost": 502,
+    "run_stuck": 502,
     "runtime_unavailable": 502,
     "sandbox_failed": 502,
     "sandbox_lost": 502,
     "transfer_cut": 502,
+    "tree_not_moved": 502,
     "worker_failed": 502,
     # Shutting down, or no room.
     "admission_shut": 503,
