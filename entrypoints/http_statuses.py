@@ -4,9 +4,9 @@
 400 unreadable, 401 and 403 not allowed, 404 unknown, 409 conflict or closed,
 422 understood but not accepted, 429 queue full, 500 unusable is what we keep or
 how we were set up, 502 the provider failed, 503 shutting down or no room, 504
-deadline, 507 no space left. A test demands a line here for each class. Kinds of
-other people's plug-ins, which cannot stand here, take the status of what they are: a rule's
-no, or something outside broken.
+deadline, 507 no space left. A test demands a line here for each class.
+Kinds of other people's plug-ins, which cannot stand here, take the status of
+what they are: a rule's no, or something outside broken.
 """
 
 from ..domain.refusals import Refusal

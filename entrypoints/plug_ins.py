@@ -39,6 +39,8 @@ class Surroundings:
     """Covers what `Secret.revealed` gives."""
     turn_timeout_seconds: float = TURN_TIMEOUT_SECONDS
     """For a harness: the deadline of its command."""
+    world: World | None = None
+    """For a task source or harness: the world that the tasks are in."""
     solutions: Solutions | None = None
     """For a harness: the reference solutions, where the tasks have some."""
 
@@ -112,6 +114,18 @@ def harness_plug_in(
         return make(surroundings, given)
 
     return HarnessPlugIn(options=options, make=made)
+
+
+@attrs.frozen
+class SolutionsMissing(Fault):
+    """A harness needs solutions where there can be none."""
+
+    kind: ClassVar[str] = "solutions_missing"
+    message: ClassVar[str] = (
+        "Harness {harness} applies reference solutions, and these tasks have none."
+    )
+
+    harness: str
 
 
 @attrs.frozen

@@ -56,6 +56,13 @@ class NonEmpty:
     """Text with something in it."""
 
 
+@attrs.frozen(kw_only=True)
+class Length:
+    """A list with at least so many items."""
+
+    least: int
+
+
 Seconds = Annotated[float, Range(above=0, most=SECONDS_MAX, unit="of seconds")]
 Name = Annotated[str, NonEmpty()]
 

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 import attrs
 
+from ..ports.provided.run_episode import CLEANUP_SECONDS, EPISODE_SECONDS
 from ..ports.required.harness import TURN_TIMEOUT_SECONDS
 from ..ports.required.sandbox_provider import Mount, Network, SandboxSpec
 from .logs import Layout, Level
@@ -21,6 +22,10 @@ DEFAULT_IMAGE: Final = "python:3.12-slim"
 """What a provider of images is given when nobody names an image."""
 CONCURRENCY_MAX: Final = 1024
 REPEATS_MAX: Final = 1000
+LIFETIME_MARGIN_SECONDS: Final = 1800.0
+"""What a sandbox lives beyond the turn: seed, grading in the same one, release."""
+EPISODE_MARGIN_SECONDS: Final = 3600.0
+"""What an episode has beyond the turn: two sandboxes made, one grading."""
 
 _SPEC: Final = SandboxSpec()
 
@@ -65,6 +70,9 @@ class RunSettings:
         default="local",
         metadata=doc("A block [sandbox.NAME], or the name of a provider."),
     )
+    world: Name = attrs.field(
+        default="workspace", metadata=doc("What kind of world the tasks are in.")
+    )
     concurrency: Annotated[int, Range(least=1, most=CONCURRENCY_MAX)] = attrs.field(
         default=4, metadata=doc("How many episodes run at once, over the whole run.")
     )
@@ -74,6 +82,18 @@ class RunSettings:
     limit: Annotated[int, Range(least=1)] | None = attrs.field(
         default=None,
         metadata=doc("How many tasks are taken, from the first on. none: all."),
+    )
+    episode_timeout_seconds: Seconds | None = attrs.field(
+        default=None,
+        metadata=doc(
+            "How long an episode may take from its seed to its verdict. none:"
+            f" {EPISODE_SECONDS:g} s, or more where the harness's turn_timeout_seconds"
+            " needs more. The error is transport_timeout."
+        ),
+    )
+    cleanup_timeout_seconds: Seconds = attrs.field(
+        default=CLEANUP_SECONDS,
+        metadata=doc("How long closing each participant of an episode may take."),
     )
 
 
@@ -160,11 +180,12 @@ class SandboxSettings:
     ports: tuple[Annotated[int, Range(least=1, most=65535)], ...] = attrs.field(
         default=(), metadata=doc("Ports of the sandbox that this host must reach.")
     )
-    lifetime_seconds: Seconds = attrs.field(
-        default=_SPEC.lifetime_seconds,
+    lifetime_seconds: Seconds | None = attrs.field(
+        default=None,
         metadata=doc(
             "How long after it was made ready the sandbox ends itself, whatever happens"
-            " here. The error is sandbox_lost.",
+            " here. none: the harness's turn_timeout_seconds and"
+            f" {LIFETIME_MARGIN_SECONDS:g} s for grading. The error is sandbox_lost."
         ),
     )
     create_timeout_seconds: Seconds = attrs.field(
@@ -189,11 +210,17 @@ class SandboxSettings:
     )
     options: Options = attrs.field(
         factory=dict[str, object],
-        metadata=doc("What this provider alone knows; see its page."),
+        metadata=doc("How to reach and use this provider, in its own words."),
+    )
+    sandbox_options: Options = attrs.field(
+        factory=dict[str, object],
+        metadata=doc(
+            "More about each sandbox, in words that this provider alone knows."
+        ),
     )
 
-    def spec(self, *, image: str | None) -> SandboxSpec:
-        """Return the kind of sandbox that is meant, made from `image`."""
+    def spec(self, *, image: str | None, lifetime_seconds: float) -> SandboxSpec:
+        """Return the kind of sandbox that is meant."""
         return SandboxSpec(
             image=image,
             workdir=self.workdir,
@@ -208,10 +235,11 @@ class SandboxSettings:
                 for m in self.mounts
             ),
             ports=self.ports,
-            lifetime_seconds=self.lifetime_seconds,
+            lifetime_seconds=lifetime_seconds,
             create_timeout_seconds=self.create_timeout_seconds,
             pull_timeout_seconds=self.pull_timeout_seconds,
             ready_timeout_seconds=self.ready_timeout_seconds,
+            provider_options=self.sandbox_options,
         )
 
 

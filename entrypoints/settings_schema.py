@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 import attrs
 
 from .secret_references import Secret
-from .setting_words import NONE_WORD, NonEmpty, Range
+from .setting_words import NONE_WORD, Length, NonEmpty, Range
 from .settings import Settings
 from .strict_converter import Form, attrs_class, nullable, without_none
 
@@ -107,6 +107,8 @@ def _bounds(bounds: list[object]) -> Schema:
     for bound in bounds:
         if isinstance(bound, NonEmpty):
             schema["minLength"] = 1
+        elif isinstance(bound, Length):
+            schema["minItems"] = bound.least
         elif isinstance(bound, Range):
             words = {
                 "exclusiveMinimum": bound.above,

@@ -16,7 +16,7 @@ import attrs
 import cattrs
 
 from .secret_references import Secret
-from .setting_words import NONE_WORD, NonEmpty, Range
+from .setting_words import NONE_WORD, Length, NonEmpty, Range
 
 SHOWN_CHARACTERS_MAX = 60
 
@@ -185,6 +185,8 @@ def _bounded(made: cattrs.Converter, value: object, form: Form) -> object:
             raise wants(wanted, value)
         if isinstance(bound, NonEmpty) and not found:
             raise wants("text that is not empty", value)
+        if isinstance(bound, Length) and len(found) < bound.least:
+            raise wants(f"a list of at least {bound.least}", value)
     return found
 
 

@@ -64,7 +64,7 @@ def sheets(summary: Summary) -> tuple[Sheet, ...]:
             "masked",
             "broken",
             "pass rate",
-            "mean reward",
+            "reward",
             *(f"pass@{k}" for k in ks),
         ),
         rows=tuple(_score(one, ks) for one in sets),
@@ -163,6 +163,7 @@ def _table(sheet: Sheet) -> Table:
             name,
             justify="left" if words else "right",
             overflow="fold",
+            min_width=min(len(name), 8),
             no_wrap=not words,
         )
     for row in sheet.rows:

@@ -10,6 +10,7 @@ summary.json    the tables, at the end; summary.md is the same for the eye
 
 from .faults import ResultsFolderRefused
 from .folder import (
+    RESULTS,
     ResultsFolder,
     check_new,
     make_results_folder,
@@ -20,6 +21,7 @@ from .rows import Row, RowDamaged, read_rows, to_record
 from .run_card import RunCard, SourceCard
 
 __all__ = [
+    "RESULTS",
     "ResultsFolder",
     "ResultsFolderRefused",
     "Row",

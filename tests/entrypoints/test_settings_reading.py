@@ -70,14 +70,14 @@ def test_what_the_file_says_is_what_is_asked_of_the_provider(tmp_path: Path) -> 
     )
 
     block = settings.sandbox["small"]
-    spec = block.spec(image=block.image)
+    spec = block.spec(image=block.image, lifetime_seconds=90)
     assert block.provider == "docker"
     assert block.options == {"address": "unix:///x", "deep": {"anything": [1, 2]}}
     assert (spec.image, spec.workdir, spec.env) == ("mine:1", "/w", {"A": "1"})
     assert (spec.user, spec.cpus, spec.memory_mib) == ("1000:1000", 1.5, 512)
     assert (spec.processes_max, spec.network, spec.ports) == (64, Network.NONE, (8080,))
     assert spec.mounts == (Mount(source="/a", target="/b", read_only=False),)
-    assert spec.lifetime_seconds == 90.0
+    assert block.lifetime_seconds == 90.0
 
 
 @pytest.mark.case("FC-250")
@@ -222,11 +222,11 @@ def test_each_duration_has_a_name_of_its_own(tmp_path: Path) -> None:
         """,
     )
 
-    spec = settings.sandbox["x"].spec(image=None)
+    spec = settings.sandbox["x"].spec(image=None, lifetime_seconds=4)
     assert spec.create_timeout_seconds == 1
     assert spec.pull_timeout_seconds == 2
     assert spec.ready_timeout_seconds == 3
-    assert spec.lifetime_seconds == 4
+    assert settings.sandbox["x"].lifetime_seconds == 4
     assert settings.harness["x"].turn_timeout_seconds == 5
 
 

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C and SIGTERM: once stops in order, twice ends at once."""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import anyio.abc
+import attrs
+
+from .shared import Status
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+FIRST: Final = (
+    "Stopping: nothing more is begun, what runs is ended, every sandbox is given back."
+    " Once more ends at once."
+)
+SECOND: Final = (
+    "Ended at once. Sandboxes may be left: `livery claims reap` gives them back, and"
+    " each ends itself at its expiry where the provider can do that."
+)
+
+
+@attrs.define
+class Interruptions:
+    """What the signals do; `stop` is the orderly end of what is going on."""
+
+    say: Callable[[str], None]
+    stop: Callable[[], None]
+    stopped: bool = False
+
+    async def watch(
+        self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Watch for signals until cancelled."""
+        with anyio.open_signal_receiver(*SIGNALS) as signals:
+            task_status.started()
+            async for _ in signals:
+                if self.stopped:
+                    self.say(SECOND)
+                    os._exit(Status.KILLED)
+                self.stopped = True
+                self.say(FIRST)
+                self.stop()

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command itself: its subcommands, and the last place where errors are told."""
+
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from ...domain.refusals import Refusal
+from ...ports.required.faults import Fault
+from .check import check
+from .claims import claims
+from .config import config
+from .report import report
+from .run import run
+from .shared import Shared, Status, leaves, told
+
+DISTRIBUTION: Final = "livery"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(importlib.metadata.version(DISTRIBUTION), prog_name=DISTRIBUTION)
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
+@click.pass_obj
+def livery(shared: Shared, debug: bool) -> None:
+    """Run coding agents on tasks in sandboxes, and grade what they did."""
+    shared.debug = debug
+
+
+for _command in (run, report, claims, check, config):
+    livery.add_command(_command)
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    sys.exit(carry_out(sys.argv[1:]))
+
+
+def carry_out(arguments: Sequence[str]) -> int:
+    """Carry out a command line, and return the exit status."""
+    shared = Shared()
+    try:
+        ended: object = livery.main(
+            list(arguments), prog_name=DISTRIBUTION, obj=shared, standalone_mode=False
+        )
+        sys.stdout.flush()
+    except click.ClickException as wrong:
+        wrong.show()
+        return Status.BAD_USE
+    except (click.Abort, KeyboardInterrupt):
+        shared.say("livery: ended by a signal before anything had begun")
+        return Status.LEFT
+    except BrokenPipeError:
+        # Whoever read the output has gone; what is left of it goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Status.LEFT
+    except Exception as error:
+        if shared.debug:
+            raise
+        return _tell(error, shared)
+    return ended if isinstance(ended, int) else Status.GRADED
+
+
+def _tell(error: Exception, shared: Shared) -> int:
+    """Tell what ended the command; a mistake of ours is told apart."""
+    found = list(leaves(error))
+    ours = [one for one in found if not isinstance(one, Fault | Refusal)]
+    for words in dict.fromkeys(told(one) for one in found if one not in ours):
+        shared.say(f"livery: {words}")
+    for one in ours:
+        shared.say(
+            f"livery: unexpected {type(one).__name__}: {one}\n"
+            "This is a mistake in Livery or in a plug-in; `livery --debug …` shows"
+            " where."
+        )
+    return Status.LEFT if ours else Status.BAD_USE

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run from the first check to the last word, begun or gone on with.
+
+Everything that can be wrong is found before the results folder is made. A signal
+stops in order: what is known is written, and the user is told how to go on.
+"""
+
+import datetime
+import importlib.metadata
+import json
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+import anyio
+import attrs
+
+from ...adapters.results_folder import (
+    RESULTS,
+    ResultsFolder,
+    ResultsFolderRefused,
+    RunCard,
+    SourceCard,
+    check_new,
+    make_results_folder,
+    open_results_folder,
+    read_rows,
+    read_run,
+)
+from ...domain.claims import DECIDER, ClaimId
+from ...domain.rollouts import owed
+from ...ports.provided.carry_out import read_state
+from ...ports.required.journal import claim_stream
+from ...ports.required.sandbox_provider import SandboxProvider, SandboxSpec
+from ..composition import (
+    Foundation,
+    Parts,
+    check_sandbox,
+    open_foundation,
+    open_provider,
+    prepare,
+    wired,
+)
+from ..plug_ins import Surroundings
+from ..run_plan import RunPlan, from_stored, to_stored
+from ..settings_reading import SettingsFile
+from ..state_folder import open_state_folder, state_path
+from ..strict_converter import Refused
+from ..summaries import Summary, summarise
+from ..summary_texts import to_markdown, to_tables
+from .interruptions import Interruptions
+from .progress import shown_progress
+from .shared import Shared, Status
+
+CLAIMS_NAMED_MAX: Final = 5
+
+
+@attrs.frozen(kw_only=True)
+class Begin:
+    """A new run."""
+
+    source: str
+    plan: RunPlan
+    out: Path
+    state: Path
+    file: SettingsFile
+
+
+@attrs.frozen(kw_only=True)
+class GoOn:
+    """A run that was begun."""
+
+    folder: Path
+    retry_masked: bool
+    concurrency: int | None
+    state: Path | None
+
+
+@attrs.frozen(kw_only=True)
+class _Ready:
+    """A run whose parts were read and checked; nothing was made yet."""
+
+    parts: Parts
+    state: Path
+    path: Path
+    card: RunCard | None
+    """What the run was begun as; None when it begins now."""
+    retry_masked: bool = False
+
+
+async def carry_out(order: Begin | GoOn, shared: Shared) -> int:
+    """Carry the run out, and return the exit status."""
+    ready = _begin(order, shared) if isinstance(order, Begin) else _go_on(order, shared)
+    async with anyio.create_task_group() as group:
+        signals = Interruptions(say=shared.say, stop=group.cancel_scope.cancel)
+        await group.start(signals.watch)
+        status = await _Running(ready=ready, shared=shared, signals=signals).all()
+        group.cancel_scope.cancel()
+        return status
+    shared.say("Nothing was run.")
+    return Status.LEFT
+
+
+def _begin(order: Begin, shared: Shared) -> _Ready:
+    check_new(order.out)
+    surroundings = Surroundings(
+        name=order.plan.sandbox, state=order.state, secrets=shared.secrets
+    )
+    parts = prepare(order.plan, order.source, order.file, surroundings)
+    return _Ready(parts=parts, state=order.state, path=order.out, card=None)
+
+
+def _go_on(order: GoOn, shared: Shared) -> _Ready:
+    card = read_run(order.folder)
+    file = SettingsFile(where=str(order.folder / "run.json"))
+    try:
+        plan = from_stored(card.settings)
+    except Refused as refused:
+        raise file.refusal(refused.mistakes) from refused
+    if order.concurrency is not None:
+        plan = attrs.evolve(plan, concurrency=order.concurrency)
+    state = state_path(order.state or card.state)
+    surroundings = Surroundings(name=plan.sandbox, state=state, secrets=shared.secrets)
+    parts = prepare(plan, card.source.name, file, surroundings)
+    if parts.tasks.digest != card.source.digest:
+        raise ResultsFolderRefused(
+            str(order.folder),
+            f"is a run of {card.source.tasks} tasks of {card.source.name} that are not"
+            " what they were when it began",
+            "Put the tasks back as they were, or begin a new run with --out.",
+        )
+    return _Ready(
+        parts=parts,
+        state=state,
+        path=order.folder,
+        card=card,
+        retry_masked=order.retry_masked,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class _Running:
+    """A run under way."""
+
+    ready: _Ready
+    shared: Shared
+    signals: Interruptions
+
+    async def all(self) -> int:
+        parts = self.ready.parts
+        state = open_state_folder(self.ready.state)
+        async with (
+            open_foundation(state, self.shared.secrets) as foundation,
+            open_provider(
+                foundation,
+                parts.plan.sandbox,
+                parts.provider,
+                parts.provider_options,
+            ) as provider,
+        ):
+            spec = await check_sandbox(parts, foundation, provider)
+            with self._folder(foundation) as folder:
+                summary = await self._collect(foundation, provider, spec, folder)
+            await self._tell_open_claims(foundation)
+        self._tell_how_to_go_on(summary)
+        return Status.GRADED if summary.is_complete else Status.LEFT
+
+    def _folder(self, foundation: Foundation) -> AbstractContextManager[ResultsFolder]:
+        if self.ready.card is not None:
+            return open_results_folder(self.ready.path)
+        run = foundation.ids.fresh("run")
+        card = _card(self.ready.parts, run, self.ready.state)
+        return make_results_folder(self.ready.path, card)
+
+    async def _collect(
+        self,
+        foundation: Foundation,
+        provider: SandboxProvider,
+        spec: SandboxSpec,
+        folder: ResultsFolder,
+    ) -> Summary:
+        if folder.healed_bytes:
+            self.shared.say(
+                f"A line that a kill had torn was cut off {RESULTS}"
+                f" ({folder.healed_bytes} bytes); its episode is run again."
+            )
+        left = owed(
+            self.ready.parts.tasks.ids,
+            folder.card.repeats,
+            folder.log.records(),
+            retry_masked=self.ready.retry_masked,
+        )
+        if not left:
+            self.shared.say("Nothing is left to run.")
+        with shown_progress() as show:
+            collect = wired(self.ready.parts, foundation, provider, spec, folder, show)
+            self.signals.stop = collect.stop
+            if self.signals.stopped:
+                collect.stop()
+            await collect(left)
+        return self._written(folder)
+
+    def _written(self, folder: ResultsFolder) -> Summary:
+        summary = summarise(folder.card, read_rows(folder.path / RESULTS))
+        text = json.dumps(summary.written(), indent=2, ensure_ascii=False)
+        folder.write("summary.json", text + "\n")
+        folder.write("summary.md", to_markdown(summary))
+        self.shared.out().print(to_tables(summary))
+        return summary
+
+    async def _tell_open_claims(self, foundation: Foundation) -> None:
+        """Name the claims of this process that could not be given back."""
+        left: list[str] = []
+        for key in await foundation.journal.open_streams("claims"):
+            stream = claim_stream(ClaimId(key))
+            claim = (await read_state(foundation.journal, stream, DECIDER)).state
+            if claim.holder == foundation.holders.own:
+                left.append(key)
+        if left:
+            more = f" and {len(left) - CLAIMS_NAMED_MAX} more"
+            names = ", ".join(left[:CLAIMS_NAMED_MAX])
+            self.shared.say(
+                f"{len(left)} sandboxes were not seen gone: {names}"
+                f"{more if len(left) > CLAIMS_NAMED_MAX else ''}."
+                " `livery claims reap` tries again."
+            )
+
+    def _tell_how_to_go_on(self, summary: Summary) -> None:
+        path = self.ready.path
+        self.shared.say(f"Results: {path} (livery report {path})")
+        resume = f"livery run --resume {path}"
+        if summary.missing:
+            self.shared.say(f"Go on with: {resume}")
+        elif summary.all.broken:
+            self.shared.say(f"What can be tried again is, with: {resume}")
+        if summary.all.masked:
+            self.shared.say(
+                f"The masked ones are run again with: {resume} --retry-masked"
+            )
+
+
+def _card(parts: Parts, run: str, state: Path) -> RunCard:
+    now = datetime.datetime.now(tz=datetime.UTC)
+    plan, tasks = parts.plan, parts.tasks
+    return RunCard(
+        run=run,
+        livery=importlib.metadata.version("livery"),
+        created_at=now.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        source=SourceCard(
+            name=tasks.source,
+            taskset=tasks.taskset,
+            tasks=len(tasks.tasks),
+            digest=tasks.digest,
+        ),
+        harness=plan.harness,
+        sandbox=plan.sandbox,
+        repeats=plan.repeats,
+        limit=plan.limit,
+        state=str(state),
+        settings=to_stored(plan),
+    )

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The composition root: picks the adapters and hands them to the use cases.
+
+What is opened is closed in reverse order. Nothing is made for a run before all that
+can be known beforehand was checked: options, tasks, what the provider can do.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from ..adapters.artifacts.folder import FolderArtifactStore
+from ..adapters.holders.locked_files import open_locked_file_holders
+from ..adapters.journals import open_sqlite_journal
+from ..adapters.results_folder import ResultsFolder
+from ..adapters.system_clock import RandomIds, SystemClock
+from ..adapters.worker_scripts import program
+from ..domain.claims import ClaimId
+from ..ports.provided.activate_harness import ActivateHarness
+from ..ports.provided.claim_sandbox import ClaimSandbox
+from ..ports.provided.collect_rollouts import CollectRollouts, Progress
+from ..ports.provided.grade_work import GradeWork
+from ..ports.provided.in_process_agent import InProcessAgent
+from ..ports.provided.in_process_resources import InProcessResources
+from ..ports.provided.reap_claims import ReapClaims
+from ..ports.provided.release_claim import ReleaseClaim
+from ..ports.provided.run_episode import RunEpisode
+from ..ports.provided.secret_values import SecretValues
+from ..ports.required.clock import Clock, Ids
+from ..ports.required.faults import Fault
+from ..ports.required.harness import Harness
+from ..ports.required.holders import Holders
+from ..ports.required.journal import Journal
+from ..ports.required.sandbox_provider import SandboxProvider, SandboxSpec, Unsupported
+from ..ports.required.task_source import TaskSource
+from ..ports.required.world import World
+from .built_in import HARNESSES, PROVIDERS, TASK_FILE, TASK_SOURCES, WORLDS
+from .plug_ins import (
+    HarnessPlugIn,
+    ProviderPlugIn,
+    Surroundings,
+    TaskSourcePlugIn,
+    WorldPlugIn,
+    find,
+    published_names,
+)
+from .run_plan import RunPlan
+from .run_tasks import RunTasks, check_tasks, load_tasks, solutions_of
+from .settings import SandboxSettings
+from .settings_reading import SettingsFile, gathered, structured
+from .state_folder import StateFolder, StateFolderUnusable
+
+HOLDERS: Final = "holders"
+
+
+@attrs.frozen(kw_only=True)
+class Foundation:
+    """What everything stands on, open."""
+
+    state: StateFolder
+    secrets: SecretValues
+    journal: Journal
+    holders: Holders
+    clock: Clock = attrs.field(factory=SystemClock)
+    ids: Ids = attrs.field(factory=RandomIds)
+
+    def surroundings(self, name: str) -> Surroundings:
+        """Return what a plug-in is given."""
+        return Surroundings(name=name, state=self.state.path, secrets=self.secrets)
+
+
+@asynccontextmanager
+async def open_foundation(
+    state: StateFolder, secrets: SecretValues
+) -> AsyncGenerator[Foundation]:
+    """Open what everything stands on.
+
+    Raises:
+        JournalUnusable, JournalTooNew, StateFolderUnusable: As they say.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            holders = stack.enter_context(
+                open_locked_file_holders(state.path / HOLDERS)
+            )
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise StateFolderUnusable(str(state.path), reason) from error
+        journal = await stack.enter_async_context(open_sqlite_journal(state.journal))
+        yield Foundation(state=state, secrets=secrets, journal=journal, holders=holders)
+
+
+@attrs.frozen(kw_only=True)
+class Parts:
+    """What a run is made of, read and checked; nothing is opened."""
+
+    plan: RunPlan
+    tasks: RunTasks
+    world: World
+    harness: Harness
+    provider: ProviderPlugIn
+    provider_options: object
+
+
+def prepare(
+    plan: RunPlan, source: str, file: SettingsFile, surroundings: Surroundings
+) -> Parts:
+    """Read options and tasks, and check all that can be known beforehand.
+
+    Raises:
+        SettingsRefused, TasksRefused, PlugInUnknown, PlugInTwice, PlugInBroken,
+        ExtraMissing, SolutionsMissing: As they say; nothing was made.
+    """
+    provider_plug_in = find(ProviderPlugIn, plan.provider_kind, PROVIDERS)
+    harness_plug_in = find(HarnessPlugIn, plan.harness_kind, HARNESSES)
+    world = find(WorldPlugIn, plan.world, WORLDS).make(surroundings)
+    options = read_options(
+        file,
+        (provider_plug_in.options, "sandbox", plan.sandbox, plan.sandbox_block.options),
+        (harness_plug_in.options, "harness", plan.harness, plan.harness_block.options),
+    )
+    opened = source_of(source, attrs.evolve(surroundings, world=world))
+    tasks = load_tasks(opened, named=source, limit=plan.limit)
+    harness = harness_plug_in.make(
+        attrs.evolve(
+            surroundings,
+            name=plan.harness,
+            turn_timeout_seconds=plan.harness_block.turn_timeout_seconds,
+            world=world,
+            solutions=solutions_of(opened, world, tasks),
+        ),
+        options[1],
+    )
+    check_tasks(tasks, world, harness)
+    return Parts(
+        plan=plan,
+        tasks=tasks,
+        world=world,
+        harness=harness,
+        provider=provider_plug_in,
+        provider_options=options[0],
+    )
+
+
+def read_options(
+    file: SettingsFile, *blocks: tuple[type[object], str, str, Mapping[str, object]]
+) -> tuple[object, ...]:
+    """Read the options of blocks, each as the class that its plug-in declares.
+
+    Raises:
+        SettingsRefused: With the mistakes of all.
+    """
+    found: list[object] = []
+
+    def read(
+        kind: type[object], section: str, name: str, content: Mapping[str, object]
+    ) -> Callable[[], None]:
+        at = (section, name, "options")
+        return lambda: found.append(structured(kind, content, at=at))
+
+    if mistakes := gathered(tuple(read(*block) for block in blocks)):
+        raise file.refusal(mistakes)
+    return tuple(found)
+
+
+def source_of(source: str, surroundings: Surroundings) -> TaskSource:
+    """Return the task source `NAME`, `NAME:ARGUMENT` or the path of a JSON Lines file.
+
+    Raises:
+        PlugInUnknown, PlugInTwice, PlugInBroken, ExtraMissing, TasksRefused: As they
+            say.
+    """
+    name, _, argument = source.partition(":")
+    known = {*TASK_SOURCES, *published_names(TaskSourcePlugIn)}
+    if name not in known and ("/" in source or "." in source or Path(source).exists()):
+        return TASK_FILE.load().make(surroundings, source)
+    return find(TaskSourcePlugIn, name, TASK_SOURCES).make(surroundings, argument)
+
+
+@asynccontextmanager
+async def open_provider(
+    foundation: Foundation, name: str, plug_in: ProviderPlugIn, options: object
+) -> AsyncGenerator[SandboxProvider]:
+    """Open the provider of a block."""
+    async with plug_in.open(foundation.surroundings(name), options) as provider:
+        yield provider
+
+
+async def check_sandbox(
+    parts: Parts, foundation: Foundation, provider: SandboxProvider
+) -> SandboxSpec:
+    """Make one sandbox of the kind that the run needs, and give it back.
+
+    So what is wrong with the provider, its address or the image is told once, before
+    the run begins, and not once for each episode.
+
+    Raises:
+        Fault: The provider's, as `SandboxProvider.create` says.
+        Unsupported: The harness needs what the provider cannot do.
+    """
+    spec = parts.plan.spec(provider.capabilities)
+    for capability in sorted(parts.harness.needs - provider.capabilities):
+        detail = f"harness {parts.harness.name} needs it"
+        raise Unsupported(provider.name, capability.value, detail)
+    wanted = parts.world.sandbox(next(iter(parts.tasks.tasks.values())), spec)
+    if wanted is not None:
+        claim, release = claims_of(foundation, provider)
+        name = ClaimId(foundation.ids.fresh("check"))
+        held = await claim(name, wanted, used_by="the check before a run")
+        await held.sandbox.disconnect()
+        await release(held.label, reason="the check is over", known=held.standing)
+    return spec
+
+
+def wired(
+    parts: Parts,
+    foundation: Foundation,
+    provider: SandboxProvider,
+    spec: SandboxSpec,
+    folder: ResultsFolder,
+    on_progress: Callable[[Progress], None],
+) -> CollectRollouts:
+    """Return the use case of the whole run."""
+    journal, clock = foundation.journal, foundation.clock
+    claim, release = claims_of(foundation, provider)
+    artifacts = FolderArtifactStore(folder.artifacts)
+    resources = InProcessResources(
+        journal=journal,
+        clock=clock,
+        world=parts.world,
+        spec=spec,
+        claim=claim,
+        release=release,
+        grade=GradeWork(
+            world=parts.world,
+            claim=claim,
+            release=release,
+            artifacts=artifacts,
+            archive_program=program("archive"),
+            marks=foundation.ids,
+        ),
+    )
+    agent = InProcessAgent(
+        journal=journal,
+        clock=clock,
+        harness=parts.harness,
+        providers={provider.name: provider},
+        activate_harness=ActivateHarness(
+            harness=parts.harness,
+            artifacts=artifacts,
+            clock=clock,
+            supervisor_program=program("supervisor"),
+        ),
+    )
+    run_episode = RunEpisode(
+        journal=journal,
+        clock=clock,
+        run=folder.card.run,
+        resources=resources,
+        agent=agent,
+        episode_seconds=parts.plan.episode_seconds,
+        cleanup_seconds=parts.plan.cleanup_timeout_seconds,
+    )
+    return CollectRollouts(
+        run_episode=run_episode,
+        results=folder.log,
+        task=parts.tasks.tasks.__getitem__,
+        concurrency=parts.plan.concurrency,
+        on_progress=on_progress,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Reaper:
+    """The reaper over every provider that could be opened."""
+
+    reap: ReapClaims
+    unopened: Mapping[str, str]
+    """The others, each with the reason."""
+    configured: frozenset[str]
+    """Those that the settings name."""
+
+
+@asynccontextmanager
+async def open_reaper(
+    foundation: Foundation, file: SettingsFile
+) -> AsyncGenerator[Reaper]:
+    """Open every configured provider, and those of ours under their own names."""
+    configured = file.settings.sandbox
+    blocks = {name: SandboxSettings() for name in PROVIDERS} | dict(configured)
+    providers: dict[str, SandboxProvider] = {}
+    unopened: dict[str, str] = {}
+    async with AsyncExitStack() as stack:
+        for name, block in blocks.items():
+            try:
+                plug_in = find(ProviderPlugIn, block.provider or name, PROVIDERS)
+                (options,) = read_options(
+                    file, (plug_in.options, "sandbox", name, block.options)
+                )
+                providers[name] = await stack.enter_async_context(
+                    open_provider(foundation, name, plug_in, options)
+                )
+            except Fault as fault:
+                unopened[name] = str(fault)
+        yield Reaper(
+            reap=ReapClaims(
+                journal=foundation.journal,
+                clock=foundation.clock,
+                providers=providers,
+                owner=foundation.state.owner,
+                holders=foundation.holders,
+            ),
+            unopened=unopened,
+            configured=frozenset(configured),
+        )
+
+
+def claims_of(
+    foundation: Foundation, provider: SandboxProvider
+) -> tuple[ClaimSandbox, ReleaseClaim]:
+    """Return the use cases that claim and release sandboxes of a provider."""
+    release = ReleaseClaim(
+        journal=foundation.journal, clock=foundation.clock, provider=provider
+    )
+    claim = ClaimSandbox(
+        journal=foundation.journal,
+        clock=foundation.clock,
+        provider=provider,
+        owner=foundation.state.owner,
+        holders=foundation.holders,
+        release=release,
+    )
+    return claim, release
