@@ -103,7 +103,8 @@ options = 3
     assert told == [
         "line 2: run.concurency: is unknown; did you mean concurrency?",
         "line 3: run.repeats: wants a number at least 1 and at most 1,000, found 0",
-        "line 6: sandbox.docker.lifetime_seconds: wants a number, found '5m'",
+        "line 6: sandbox.docker.lifetime_seconds: wants a number, found '5m'"
+        ' (or "none")',
         "line 7: sandbox.docker.mounts[0].target: is needed and missing",
         "line 11: harness.x.options: wants a table, found 3",
         "line 12: no: is unknown; known are state, log, run, harness, sandbox",
