@@ -124,8 +124,9 @@ _SQL_OPEN: Final = """
     )
 """
 _SQL_VERSION: Final = "SELECT version FROM streams WHERE category = ? AND key = ?"
+# CROSS JOIN keeps SQLite from scanning the streams for the names.
 _SQL_VERSIONS: Final = """
-    SELECT json_group_array(json_array(category, key, version))
+    SELECT json_group_array(json_array(streams.category, streams.key, version))
     FROM json_each(?) AS wanted CROSS JOIN streams
-    ON category = wanted.value ->> 0 AND key = wanted.value ->> 1
+    ON streams.category = wanted.value ->> 0 AND streams.key = wanted.value ->> 1
 """

@@ -101,6 +101,10 @@ class ArtifactStore(Protocol):
         """Store the bytes under the name, replacing what stood there.
 
         It is on disk when this returns; a failure leaves what was there before.
+        Any name is allowed but the empty one, and two names are two artifacts.
+
+        Raises:
+            BadName: A name is empty.
         """
         ...
 

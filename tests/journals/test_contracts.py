@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Both journals keep the port's promises."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from livery.adapters.journals import MemoryJournal, open_sqlite_journal
+from livery.ports.contracts.cases import Case
+from livery.ports.contracts.journal import CASES, JournalContext
+
+from ..contracts.parameters import parameters
+
+pytestmark = pytest.mark.anyio
+
+ALL = parameters(CASES, capabilities=frozenset(), hooks=frozenset({"open_again"}))
+
+
+@asynccontextmanager
+async def on_disk(folder: Path) -> AsyncGenerator[JournalContext]:
+    path = folder / "journal.sqlite"
+    async with open_sqlite_journal(path) as journal:
+        yield JournalContext(
+            journal=journal, open_again=lambda: open_sqlite_journal(path)
+        )
+
+
+@pytest.mark.parametrize("case", ALL)
+async def test_a_journal_in_memory(case: Case[JournalContext]) -> None:
+    journal = MemoryJournal()
+
+    # Its place is the object itself.
+    await case.run(
+        JournalContext(journal=journal, open_again=lambda: nullcontext(journal))
+    )
+
+
+@pytest.mark.parametrize("case", ALL)
+async def test_a_journal_in_sqlite(case: Case[JournalContext], tmp_path: Path) -> None:
+    async with on_disk(tmp_path) as context:
+        await case.run(context)
+
+
+async def test_one_journal_serves_all_cases(tmp_path: Path) -> None:
+    async with on_disk(tmp_path) as context:
+        for case in CASES:
+            await case.run(context)
