@@ -102,14 +102,14 @@ async def a_cut_transfer_leaves_nothing(context: SandboxContext) -> None:
     for size in (300_001, 5_000_000, None):
         fault = await caught(sandbox.put(f"{folder}/new", breaking(), size=size))
         assert isinstance(fault, Unplugged), fault
+        await _until_listed(context, folder, b"")
     for size, announced in ((10, 11), (11, 10), (2_000_000, 3_000_000), (0, 1)):
         fault = await caught(
             sandbox.put(f"{folder}/new", pieces(bytes(size)), size=announced)
         )
         assert isinstance(fault, TransferCut), fault
         assert fault.announced == announced
-
-    await _until_listed(context, folder, b"")
+        await _until_listed(context, folder, b"")
 
 
 async def a_cut_transfer_keeps_the_old(context: SandboxContext) -> None:

@@ -189,6 +189,20 @@ class Blocking(Delegate):
         await self.below.put(path, chunks, size=size, mode=mode)
 
 
+class LeavesDescriptors(Delegate):
+    def __init__(self, below: Sandbox) -> None:
+        super().__init__(below)
+        self.left: list[int] = []
+
+    def __del__(self) -> None:
+        for descriptor in self.left:
+            os.close(descriptor)
+
+    async def exec(self, command: Command) -> Ended:
+        self.left.append(os.dup(0))
+        return await self.below.exec(command)
+
+
 SANDBOX_LIARS: list[tuple[Callable[[Sandbox], Delegate], str]] = [
     (ShellWords, "words arrive one by one"),
     (MixedOutputs, "outputs are apart"),
@@ -203,6 +217,7 @@ SANDBOX_LIARS: list[tuple[Callable[[Sandbox], Delegate], str]] = [
     (DotsResolved, "names that lead out are refused"),
     (HalfAFile, "a cut transfer leaves nothing"),
     (Blocking, "the loop answers"),
+    (LeavesDescriptors, "many execs leak nothing"),
 ]
 
 
