@@ -73,7 +73,7 @@ def _value(line: bytes) -> Json:
         text = "begins with a byte order mark, must be UTF-8 without one"
         raise RowRefused((("", text),))
     try:
-        value: Json = json.loads(line.decode(), object_pairs_hook=_object)
+        value: Json = json.loads(line.rstrip().decode(), object_pairs_hook=_object)
     except UnicodeDecodeError as error:
         text = f"is not UTF-8 at byte {error.start + 1}, must be JSON in UTF-8"
     except _KeyTwice as twice:
