@@ -377,16 +377,15 @@ def test_the_solution_of_a_row_is_found_by_its_id(path: Path) -> None:
             solutions.solution(missing)
 
 
+KEYS = (
+    "task_id task_input taskset responses_create_params input task_data grader command"
+).split()
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(
-                ["task_id", "task_input", "taskset", "responses_create_params", "input"]
-                + ["task_data", "grader", "command"]
-            )
-            | st.text(max_size=3),
+            st.sampled_from(KEYS) | st.text(max_size=3),
             inner,
             max_size=4,
         )
