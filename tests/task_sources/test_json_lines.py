@@ -377,9 +377,16 @@ def test_the_solution_of_a_row_is_found_by_its_id(path: Path) -> None:
             solutions.solution(missing)
 
 
-KEYS = (
-    "task_id task_input taskset responses_create_params input task_data grader command"
-).split()
+KEYS = [
+    "task_id",
+    "task_input",
+    "taskset",
+    "responses_create_params",
+    "input",
+    "task_data",
+    "grader",
+    "command",
+]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
