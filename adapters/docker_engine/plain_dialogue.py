@@ -83,6 +83,37 @@ class Dialogue:
         except OSError as failure:
             raise InputClosed from failure
 
+    async def offer(self, data: bytes) -> Told | None:
+        """Send input, unless the script tells something first, which is returned.
+
+        The engine goes on taking input for a script that has ended, for seconds.
+
+        Raises:
+            InputClosed: Nobody takes it any more.
+        """
+        told: list[Told] = []
+        is_closed = False
+        async with anyio.create_task_group() as tasks:
+
+            async def listen() -> None:
+                async for part in self.heard():
+                    if isinstance(part, Told):
+                        told.append(part)
+                        break
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(listen)
+            try:
+                await self.send(data)
+            except InputClosed:
+                is_closed = True  # Raised below: a task group would wrap it.
+            tasks.cancel_scope.cancel()
+        if told:
+            return told[0]
+        if is_closed:
+            raise InputClosed
+        return None
+
     async def send_end(self) -> None:
         """Say that the input is at its end.
 

@@ -43,7 +43,6 @@ END_SECONDS = 20.0
 """What the end of a tree may take beyond deadline and grace."""
 LAST_OUTPUT_SECONDS = 1.0
 LIMIT_SECONDS_MAX = 10 * 365 * 86_400
-NOT_STARTED = frozenset({126, 127})
 EXIT_LOOKS_MAX = 40
 EXIT_LOOK_SECONDS = 0.05
 TAG_BITS = 40
@@ -200,8 +199,10 @@ class PlainExec:
                 return TimedOut(command.timeout_seconds)
             return Signalled(code - 128) if signalled else Exited(code)
         status = await self._exit_code(exec_id)
-        if not heard.has_begun and status in NOT_STARTED:
-            return NotStarted(_one_line(heard.stdout) or "it could not be started")
+        if not heard.has_begun and status:
+            # What is heard is the engine's word on why its exec did not start.
+            reason = _one_line(heard.stdout) or _one_line(heard.stderr)
+            return NotStarted(reason or "it could not be started")
         alive = await self._sweep(tag, command.grace_seconds)
         if alive == 0 and status is None:
             return TimedOut(command.timeout_seconds)

@@ -3,9 +3,8 @@
 
 Everything is done as the sandbox's user, so that the file system itself says
 what is allowed, on mounts as on the root. A file that comes is written under a
-temporary name beside its own and renamed when its size is the announced one. A
-script that is given up is first given one byte too many: its input then ends
-like that of a whole file, but is none.
+temporary name beside its own, and gets its own from a second script when all that
+was sent has arrived: the end of an input does not tell whether it was cut.
 """
 
 import secrets
@@ -16,7 +15,7 @@ from collections.abc import (
     AsyncIterator,
     Mapping,
 )
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import NoReturn
 
 import anyio
@@ -85,35 +84,34 @@ class PlainHands:
             ScriptEnded, EngineRefused: Nothing stands under the name for certain.
         """
         name = f".livery-{secrets.token_hex(8)}.part"
-        announced = "-" if size is None else str(size)
-        words = [path, f"{mode:o}", announced, name, ""]
-        async with self._exec.dialogue(PUT, words, user=user) as (dialogue, _):
+        async with self._exec.dialogue(PUT, [path, name, ""], user=user) as (script, _):
             sent = 0
+            told: Told | None = None
             try:
-                await dialogue.begin()
+                await script.begin()
                 async for chunk in chunks:
                     sent += len(chunk)
-                    for start in range(0, len(chunk), PIECE_BYTES):
-                        with bounded(ANSWER_SECONDS):
-                            await dialogue.send(chunk[start : start + PIECE_BYTES])
-                await dialogue.send_end()
-                told = await answer(dialogue, seconds=ANSWER_SECONDS)
+                    if (told := await _offer(script, chunk)) is not None:
+                        break
+                else:
+                    await script.send_end()
+                    told = await answer(script, seconds=ANSWER_SECONDS)
             except InputClosed:
                 # A script that says no reads no more; its answer tells why.
-                told = await answer(dialogue, seconds=ANSWER_SECONDS)
+                told = await answer(script, seconds=ANSWER_SECONDS)
             except BaseException:
-                await self._abort(dialogue, path=path, name=name, user=user)
+                await self._abort(script, path=path, name=name, user=user)
                 raise
-        if size is not None and told is not None and told.word == "cut":
-            raise TransferCut(path=path, got=sent, announced=size)
-        if told is not None and told.word == "got":
-            if told.numbers != [sent]:
-                await self._drop(path, name, user=user)
-                raise ScriptEnded(f"{told.rest} bytes arrived of {sent}")
-            words[-1] = "finish"
-            told = await self._ask(PUT, words, user=user)
-        if told is None or told.word != "put":
+        if told is None or told.word != "got":
             await self._drop(path, name, user=user)
+            _fail(told, path)
+        if size not in {None, sent} or told.numbers != [sent]:
+            await self._drop(path, name, user=user)
+            if size is not None and size != sent:
+                raise TransferCut(path=path, got=sent, announced=size)
+            raise ScriptEnded(f"{told.rest} bytes arrived of {sent}")
+        told = await self._ask(PUT, [path, name, f"{mode:o}"], user=user)
+        if told.word != "put":
             _fail(told, path)
 
     @asynccontextmanager
@@ -167,24 +165,29 @@ class PlainHands:
     async def _abort(
         self, dialogue: Dialogue, *, path: str, name: str, user: str | None
     ) -> None:
-        """Have the script see that its input is not the file, and clean up."""
+        """Let the script come to its end, and remove what it wrote."""
         with anyio.move_on_after(ABORT_SECONDS, shield=True):
             if not dialogue.has_begun:
                 return
-            try:
-                await dialogue.send(b"\0")
+            with suppress(InputClosed):
                 await dialogue.send_end()
-            except InputClosed:
-                pass  # It reads no more, and answers.
-            told = await answer(dialogue, seconds=ABORT_SECONDS)
-            if told is None or told.word == "got":
-                await self._drop(path, name, user=user)
+            await answer(dialogue, seconds=ABORT_SECONDS)
+            await self._drop(path, name, user=user)
 
     async def _drop(self, path: str, name: str, *, user: str | None) -> None:
         """Remove the temporary file, wherever it got to."""
         folder = path.rpartition("/")[0]
         with anyio.move_on_after(ABORT_SECONDS, shield=True):
             await self._ask(DROP, [f"{folder}/{name}"], user=user)
+
+
+async def _offer(script: Dialogue, chunk: bytes) -> Told | None:
+    for start in range(0, len(chunk), PIECE_BYTES):
+        with bounded(ANSWER_SECONDS):
+            told = await script.offer(chunk[start : start + PIECE_BYTES])
+            if told is not None:
+                return told
+    return None
 
 
 async def _pieces(dialogue: Dialogue, path: str) -> AsyncGenerator[bytes]:

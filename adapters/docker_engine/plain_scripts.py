@@ -192,7 +192,7 @@ PUT = (
     _TELL
     + _PATHS
     + r"""
-path=$1 mode=$2 size=$3 name=$4
+path=$1 name=$2 mode=$3
 parent_of "$path"
 temporary=${parent%/}/$name
 no() {
@@ -205,14 +205,11 @@ no() {
     esac
     exit 0
 }
-finish() {
+if [ -n "$mode" ]; then
     [ -L "$path" ] && rm -f "$path"
     said=$(chmod "$mode" "$temporary" 2>&1 && mv -f "$temporary" "$path" 2>&1) ||
         no "$said"
     tell put
-}
-if [ -n "$5" ]; then
-    finish
     exit 0
 fi
 [ -d "$path" ] && [ ! -L "$path" ] && { tell not_a_file folder; exit 0; }
@@ -224,17 +221,10 @@ said=$(
     cat >"$temporary"
 ) || no "$said"
 got=$(stat -c %s "$temporary") || no "stat says nothing"
-if [ "$size" = - ]; then
-    tell got "$got"
-elif [ "$size" = "$got" ]; then
-    finish
-else
-    rm -f "$temporary"
-    tell cut "$got"
-fi
+tell got "$got"
 """
 )
-"""path, mode, size or `-`, temporary name; with a fifth word it is only finished."""
+"""path, temporary name; then the same with a mode, when all of it has arrived."""
 
 DROP = _TELL + 'rm -rf "$1"\ntell dropped "$?"\n'
 """path."""

@@ -109,11 +109,54 @@ def make_plain_image(base: str) -> str:
     return name
 
 
-_APPLETS = (
-    "sh ash cat chmod chown cp cut date dd df echo env expr false grep head id kill"
-    " ln ls mkdir mkfifo mv nc nslookup printf ps pwd readlink rm rmdir seq setsid"
-    " sleep sort stat tail test touch tr true uname wc which"
-).split()
+_APPLETS = [
+    "sh",
+    "ash",
+    "cat",
+    "chmod",
+    "chown",
+    "cp",
+    "cut",
+    "date",
+    "dd",
+    "df",
+    "echo",
+    "env",
+    "expr",
+    "false",
+    "grep",
+    "head",
+    "id",
+    "kill",
+    "ln",
+    "ls",
+    "mkdir",
+    "mkfifo",
+    "mv",
+    "nc",
+    "nslookup",
+    "printf",
+    "ps",
+    "pwd",
+    "readlink",
+    "rm",
+    "rmdir",
+    "seq",
+    "setsid",
+    "sleep",
+    "sort",
+    "stat",
+    "tail",
+    "test",
+    "tftp",
+    "timeout",
+    "touch",
+    "tr",
+    "true",
+    "uname",
+    "wc",
+    "which",
+]
 
 
 def _static_busybox() -> bytes | None:

@@ -6,6 +6,7 @@ It blocks, asks one question at a time, and shares nothing with the adapter.
 
 import http.client
 import io
+import ipaddress
 import json
 import socket
 import tarfile
@@ -144,4 +145,5 @@ def remove_image(name: str) -> None:
 def host_address() -> str:
     """Return where containers reach this host."""
     _, raw = request("GET", "/networks/bridge")
-    return str(json.loads(raw)["IPAM"]["Config"][0]["Gateway"])
+    network = json.loads(raw)["IPAM"]["Config"][0]
+    return network.get("Gateway") or str(ipaddress.ip_network(network["Subnet"])[1])
