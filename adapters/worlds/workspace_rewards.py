@@ -17,18 +17,6 @@ from ...ports.required.sandbox import Ended, Exited, Output
 from .strict import shown
 from .workspace_task import ExitCode, JsonFile, NumberFile, Reward
 
-TAKEN: Final = frozenset(
-    {
-        "failure_kind",
-        "failure_reason",
-        "mask_sample",
-        "response",
-        "responses_create_params",
-    }
-)
-"""Keys of a result that are Livery's own; a grader may not set them."""
-TAKEN_PREFIXES: Final = ("ng_", "_ng_")
-
 _NUMBER: Final = re.compile(rb"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _BLANKS: Final = b" \t\r\f\v"
 
@@ -96,11 +84,6 @@ def _of_json(path: str, file: bytes) -> ReadReward:
     reward = found.get("reward")
     if isinstance(reward, bool) or not isinstance(reward, int | float):
         return _unreadable(path, f"has reward {shown(reward)}, must be a number")
-    taken = sorted(
-        key for key in found if key in TAKEN or key.startswith(TAKEN_PREFIXES)
-    )
-    if taken:
-        return _unreadable(path, f"sets {', '.join(taken)}, which is not the grader's")
     details = {key: value for key, value in found.items() if key != "reward"}
     try:
         return ReadReward(reward=float(reward), details=details)
