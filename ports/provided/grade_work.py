@@ -14,13 +14,14 @@ import anyio
 import attrs
 
 from ...domain.activations import Outcome
-from ...domain.claims import ClaimId
+from ...domain.claims import DECIDER, ClaimId, ClaimPhase
 from ...domain.digests import Json
 from ...domain.scores import Evidence, GraderEnd, GraderEvidence, judge
 from ...domain.tasks import EpisodeId, Task
 from ..required.artifact_store import ArtifactStore, Reader, Shelf
 from ..required.clock import Ids
 from ..required.faults import Fault
+from ..required.journal import claim_stream
 from ..required.participants import Turn
 from ..required.sandbox import (
     ExitUnknown,
@@ -32,17 +33,20 @@ from ..required.sandbox import (
     PathRefused,
     Sandbox,
 )
-from ..required.sandbox_provider import SandboxSpec
+from ..required.sandbox_provider import ClaimLabel, SandboxSpec
 from ..required.world import GraderPlan, GraderRun, GradeWhere, World
+from .carry_out import read_state
 from .claim_sandbox import ClaimSandbox, HeldSandbox
 from .move_tree import export_tree, import_tree
-from .place_files import place_files, whole
+from .place_files import place_over, whole
 from .release_claim import ReleaseClaim
 
 log = logging.getLogger(__name__)
 
 GRADING_ATTEMPTS_MAX: Final = 2
 """Fresh sandboxes that one grading may use up, when the first one breaks."""
+GRADER_CLAIMS_MAX: Final = 8
+"""Names of graders' claims; one is spent each time that a grading is cut off."""
 REWARD_FILE_BYTES_MAX: Final = 64 * 1024
 RELEASE_SECONDS: Final = 60.0
 WORKSPACE: Final = "workspace.tar"
@@ -143,13 +147,13 @@ class _Grading:
     async def _in_fresh_sandboxes(self) -> GraderEvidence:
         if self.spec is None:
             return _not_started("the task has no sandbox to grade in")
-        reason = ""
-        for number in range(GRADING_ATTEMPTS_MAX):
+        reason = "no claim was left for its sandbox"
+        for claim in await self._unused_claims():
             mark = self.work.marks.fresh("mark")
             plan = self.work.world.grader(self.task, mark)
             assert plan is not None, "the world had a grader a moment ago"
             try:
-                evidence = await self._in_fresh_sandbox(plan, mark, number)
+                evidence = await self._in_fresh_sandbox(plan, mark, claim)
             except Fault as fault:
                 reason = str(fault)
                 log.warning("The grader's sandbox broke: %s", reason)
@@ -159,11 +163,28 @@ class _Grading:
             reason = evidence.reason
         return GraderEvidence(end=GraderEnd.LOST, reason=reason)
 
+    async def _unused_claims(self) -> tuple[ClaimId, ...]:
+        """Return the next claims; one that a cut-off grading had is given back."""
+        unused: tuple[ClaimId, ...] = ()
+        for number in range(GRADER_CLAIMS_MAX):
+            claim = grader_claim(self.session, number)
+            stream = claim_stream(claim)
+            standing = await read_state(self.work.claim.journal, stream, DECIDER)
+            if standing.state.phase is ClaimPhase.ABSENT:
+                unused = (*unused, claim)
+            else:
+                label = ClaimLabel(claim=claim, owner=self.work.claim.owner)
+                await self.work.release(
+                    label, reason="its grading was cut off", known=standing
+                )
+            if len(unused) == GRADING_ATTEMPTS_MAX:
+                break
+        return unused
+
     async def _in_fresh_sandbox(
-        self, plan: GraderPlan, mark: str, number: int
+        self, plan: GraderPlan, mark: str, claim: ClaimId
     ) -> GraderEvidence:
         assert self.spec is not None, "asked for above"
-        claim = grader_claim(self.session, number)
         held = await self.work.claim(claim, self.spec, used_by=self.episode.key)
         try:
             async with self.work.artifacts.get(
@@ -193,7 +214,7 @@ class _Grading:
     async def _run(
         self, plan: GraderPlan, mark: str, sandbox: Sandbox
     ) -> GraderEvidence:
-        await place_files(sandbox, plan.files)
+        await place_over(sandbox, plan.files)
         ended = await sandbox.exec(plan.command)
         await self._keep("grader.stdout", ended.stdout)
         await self._keep("grader.stderr", ended.stderr)

@@ -47,7 +47,7 @@ from ..required.sandbox_provider import CapacityExhausted, ClaimLabel, SandboxSp
 from ..required.world import TaskRefused, World
 from .carry_out import Standing, carry_out, read_state
 from .claim_sandbox import ClaimSandbox, HeldSandbox
-from .grade_work import GRADING_ATTEMPTS_MAX, GradeWork, grader_claim
+from .grade_work import GRADER_CLAIMS_MAX, GradeWork, grader_claim
 from .log_context import logged_as
 from .place_files import place_files
 from .release_claim import ReleaseClaim
@@ -223,9 +223,7 @@ class InProcessResources:
         claims = [_claim(session)]
         if standing.state.verification is not None and standing.state.verdict is None:
             # A grader's claim is released by whoever graded, unless that was cut off.
-            claims += [
-                grader_claim(str(session), n) for n in range(GRADING_ATTEMPTS_MAX)
-            ]
+            claims += [grader_claim(str(session), n) for n in range(GRADER_CLAIMS_MAX)]
         failure: Fault | None = None
         for claim in claims:
             label = ClaimLabel(claim=claim, owner=self.claim.owner)

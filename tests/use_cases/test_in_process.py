@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole episodes in one process, in real host sandboxes, killed and taken over."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from livery.adapters.harnesses.nop import NopHarness
+from livery.domain.activations import Outcome, Stillness
+from livery.domain.agent_sessions import AgentSessionId
+from livery.domain.resources_sessions import ResourcesSessionId
+from livery.domain.rollouts import RecordKind, owed, rollout_id
+from livery.domain.tasks import EpisodeId
+from livery.ports.provided.collect_rollouts import Progress
+from livery.ports.required.artifact_store import Reader, Shelf
+from livery.ports.required.participants import ParticipantFailed
+
+from .outside import Killed, MortalJournal
+from .stable import OWNER, Ground, Stable, task
+
+pytestmark = pytest.mark.anyio
+
+EPISODE = EpisodeId(rollout_id(task().task_id, 0))
+AGENT = AgentSessionId("agent-1")
+RESOURCES = ResourcesSessionId("resources-1")
+SOLVE = "printf 42 > answer.txt"
+WAIT_SECONDS = 60.0
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return Ground(tmp_path)
+
+
+async def seeded(stable: Stable) -> None:
+    access = await stable.resources.seed(RESOURCES, EPISODE, task())
+    await stable.agent.seed(AGENT, EPISODE, task().task_id, access)
+
+
+async def until_started(ground: Ground) -> None:
+    with anyio.fail_after(WAIT_SECONDS):
+        while not ground.starts:  # noqa: ASYNC110 - another process writes them
+            await anyio.sleep(0.01)
+
+
+async def collected(stable: Stable) -> Progress:
+    return await stable.collect(owed((task().task_id,), 1, ()))
+
+
+async def test_work_that_solves_the_task_passes(ground: Ground) -> None:
+    async with ground.stable(
+        ground.counting(f"{SOLVE}; echo told; echo err >&2")
+    ) as it:
+        progress = await collected(it)
+
+    assert (progress.passed, progress.done) == (1, 1)
+    assert len(ground.starts) == 1
+    assert ground.sandboxes == []
+    shelf = await ground.artifacts.list(Shelf(EPISODE.key))
+    assert {a.name for a in shelf} >= {"stdout.log", "stderr.log", "workspace.tar"}
+
+
+async def test_doing_nothing_fails_and_is_not_masked(ground: Ground) -> None:
+    async with ground.stable(NopHarness()) as it:
+        progress = await collected(it)
+
+    assert (progress.failed, progress.masked) == (1, 0)
+
+
+async def test_a_failing_command_is_graded_like_any_other(ground: Ground) -> None:
+    async with ground.stable(ground.counting(f"{SOLVE}; exit 3")) as it:
+        progress = await collected(it)
+
+    assert progress.passed == 1
+
+
+@pytest.mark.case("FC-112", "FC-113", "FC-109")
+async def test_many_askers_share_one_run_and_one_answer(ground: Ground) -> None:
+    async with ground.stable(ground.counting(f"sleep 0.3; {SOLVE}")) as it:
+        await seeded(it)
+        replies: list[object] = []
+
+        async def ask() -> None:
+            replies.append(
+                await it.agent.activate(AGENT, task().responses_create_params)
+            )
+
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(ask)
+        later = await it.agent.activate(AGENT, task().responses_create_params)
+        with pytest.raises(ParticipantFailed, match="is another"):
+            await it.agent.activate(AGENT, {"input": "Another request."})
+        await it.agent.close(AGENT, EPISODE)
+        await it.resources.close(RESOURCES, EPISODE)
+
+    assert len(ground.starts) == 1
+    assert len(replies) == 5
+    assert all(reply == later for reply in replies)
+
+
+@pytest.mark.case("FC-086", "FC-100", "FC-061", "FC-099")
+async def test_close_ends_a_run_and_keeps_what_it_wrote(ground: Ground) -> None:
+    async with ground.stable(ground.counting("echo so far; sleep 600")) as it:
+        await seeded(it)
+        outcomes: list[Outcome] = []
+
+        async def ask() -> None:
+            turn = await it.agent.activate(AGENT, task().responses_create_params)
+            outcomes.append(turn.outcome)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await until_started(ground)
+            closed = await it.agent.close(AGENT, EPISODE)
+        again = await it.agent.close(AGENT, EPISODE)
+        await it.resources.close(RESOURCES, EPISODE)
+
+    assert outcomes == [Outcome.CANCELLED]
+    assert closed.stillness is Stillness.PROCESSES_SEEN_DEAD
+    assert again == closed
+    async with ground.artifacts.get(
+        Shelf(EPISODE.key), "stdout.log", reader=Reader.OPERATOR
+    ) as chunks:
+        kept = b"".join([chunk async for chunk in chunks])
+    assert kept == b"so far\n"
+
+
+@pytest.mark.case("FC-083", "FC-084", "FC-085")
+async def test_close_without_an_activation_answers_the_same_each_time(
+    ground: Ground,
+) -> None:
+    async with ground.stable(NopHarness()) as it:
+        await seeded(it)
+        closed = await it.agent.close(AGENT, EPISODE)
+        again = await it.agent.close(AGENT, EPISODE)
+        never = await it.agent.close(AgentSessionId("never"), EPISODE)
+        with pytest.raises(ParticipantFailed, match="already closed"):
+            await it.agent.seed(AGENT, EPISODE, task().task_id, None)
+        await it.resources.close(RESOURCES, EPISODE)
+
+    assert closed == again
+    assert closed.observations is not None
+    assert never.stillness is Stillness.NOTHING_RAN
+
+
+async def test_a_closed_session_leaves_nothing_in_memory(ground: Ground) -> None:
+    async with ground.stable(NopHarness()) as it:
+        await seeded(it)
+        await it.agent.close(AGENT, EPISODE)
+        await it.resources.close(RESOURCES, EPISODE)
+
+        assert it.agent._open == {}
+        assert it.resources._open == {}
+
+
+async def test_grading_is_refused_while_nobody_saw_the_harness_end(
+    ground: Ground,
+) -> None:
+    async with ground.stable(ground.counting(SOLVE)) as it:
+        await seeded(it)
+        turn = await it.agent.activate(AGENT, task().responses_create_params)
+        with pytest.raises(ParticipantFailed, match="nobody saw"):
+            await it.resources.verify(RESOURCES, EPISODE, task(), turn, stillness=None)
+        await it.agent.close(AGENT, EPISODE)
+        await it.resources.close(RESOURCES, EPISODE)
+
+
+async def test_a_verdict_is_given_once_and_replayed(ground: Ground) -> None:
+    async with ground.stable(ground.counting(SOLVE)) as it:
+        await seeded(it)
+        turn = await it.agent.activate(AGENT, task().responses_create_params)
+        closed = await it.agent.close(AGENT, EPISODE)
+        first, again = [
+            await it.resources.verify(
+                RESOURCES, EPISODE, task(), turn, stillness=closed.stillness
+            )
+            for _ in range(2)
+        ]
+        await it.resources.close(RESOURCES, EPISODE)
+
+    assert first == again
+    assert first["reward"] == 1.0
+
+
+@pytest.mark.case("FC-054", "FC-247", "FC-248")
+async def test_a_sandbox_that_vanishes_is_no_fault_of_the_agent(ground: Ground) -> None:
+    async with ground.stable(ground.counting("sleep 600")) as it:
+
+        async def end_it() -> None:
+            await until_started(ground)
+            claims = [label.label async for label in it.provider.list(OWNER)]
+            await it.provider.destroy(claims[0])
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(end_it)
+            progress = await collected(it)
+
+    assert progress.broken == 1
+    record = ground.results.kept[0]
+    assert record.terminal is False
+    assert ground.sandboxes == []
+
+
+@pytest.mark.case("FC-086", "FC-022")
+async def test_stopping_a_run_gives_every_sandbox_back_and_writes_every_row(
+    ground: Ground,
+) -> None:
+    async with ground.stable(ground.counting("sleep 600"), tasks=3) as it:
+
+        async def stop() -> None:
+            await until_started(ground)
+            it.collect.stop()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(stop)
+            tasks = tuple(task(number).task_id for number in (1, 2, 3))
+            progress = await it.collect(owed(tasks, 1, ()))
+
+    assert progress.broken == len(ground.results.kept) > 0
+    assert {record.failure_kind for record in ground.results.kept} == {"cancelled"}
+    assert ground.sandboxes == []
+
+
+def points() -> list[object]:
+    """Return every write of an episode as a point to die at; some are for always."""
+    always = {3, 6, 9, 10, 14, 17}
+    return [
+        pytest.param(
+            number,
+            after,
+            marks=() if number in always and after else pytest.mark.long,
+            id=f"{number}-{'written' if after else 'unwritten'}",
+        )
+        for number in range(1, 28)
+        for after in (True, False)
+    ]
+
+
+@pytest.mark.parametrize(("number", "after"), points())
+@pytest.mark.case("FC-115", "FC-112")
+async def test_a_process_killed_at_a_write_is_followed_by_one_that_finishes(
+    ground: Ground, number: int, after: bool
+) -> None:
+    harness = ground.counting(SOLVE)
+    mortal = MortalJournal(ground.journal, appends_left=number, after=after)
+    try:
+        async with ground.stable(harness, mortal) as it:
+            await collected(it)
+    except* Killed:
+        assert mortal.dead
+    async with ground.stable(harness) as it:
+        if ground.results.kept == [] or ground.results.kept[-1].kind is not (
+            RecordKind.PASSED
+        ):
+            await it.collect(owed((task().task_id,), 1, ground.results.records()))
+
+    passed = [r for r in ground.results.kept if r.kind is RecordKind.PASSED]
+    assert len(passed) == 1, ground.results.rows
+    # Each attempt has a sandbox of its own, in whose folder its command starts.
+    assert len(ground.starts) == len(set(ground.starts))
+    assert ground.sandboxes == []
