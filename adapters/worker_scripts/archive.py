@@ -70,6 +70,7 @@ class Archive(tarfile.TarFile):
     """A tar file that does not remember every entry that it has seen."""
 
     members: list[tarfile.TarInfo]
+    firstmember: tarfile.TarInfo | None
 
     def forget(self) -> None:
         """Let go of the entries so far; a folder may hold millions."""
@@ -77,6 +78,8 @@ class Archive(tarfile.TarFile):
 
     def entries(self) -> Iterator[tarfile.TarInfo]:
         """Yield one entry after the other."""
+        if self.firstmember is None:
+            return  # It is empty; some Pythons fail when asked once more.
         while True:
             entry = self.next()
             if entry is None:
