@@ -7,6 +7,7 @@ nothing else of Livery is imported by them.
 """
 
 import ast
+import functools
 from importlib.resources import files
 
 PYTHON_OLDEST = (3, 8)
@@ -49,6 +50,7 @@ exec(compile(text, "livery", "exec"))
 """
 
 
+@functools.cache
 def program(name: str) -> bytes:
     """Return the program `name` of `PROGRAMS` as one file of Python."""
     assert name in PROGRAMS, f"there is no worker script {name!r}"
