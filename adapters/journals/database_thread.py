@@ -73,6 +73,7 @@ class DatabaseThread(Generic[W, R]):
     _opened: anyio.Event = attrs.field(factory=anyio.Event, init=False)
     _ended: anyio.Event = attrs.field(factory=anyio.Event, init=False)
     _refused: Exception | None = attrs.field(default=None, init=False)
+    _closing: bool = attrs.field(default=False, init=False)
 
     async def open(self) -> None:
         """Start the thread and wait until it is connected.
@@ -91,6 +92,7 @@ class DatabaseThread(Generic[W, R]):
 
     async def aclose(self) -> None:
         """Let the thread finish what it was asked, close and end."""
+        self._closing = True
         self._queue.put(None)
         # Bounded by the batches that still wait, each by the bounds of `run`.
         with anyio.CancelScope(shield=True):
@@ -98,13 +100,13 @@ class DatabaseThread(Generic[W, R]):
 
     def post(self, work: W, then: Callable[[R | Exception], None]) -> None:
         """Hand over work whose answer nobody waits for, but `then` is told."""
-        self._queue.put(_Job(work, then))
+        self._hand_over(_Job(work, then))
 
     async def ask(self, work: W) -> R:
         """Return the answer to `work`; raise it when it is an exception."""
         asker = _Asker[R]()
         job: _Job[W, R] = _Job(work, asker.tell)
-        self._queue.put(job)
+        self._hand_over(job)
         try:
             await asker.wait()
         except BaseException:
@@ -118,6 +120,12 @@ class DatabaseThread(Generic[W, R]):
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def _hand_over(self, job: _Job[W, R]) -> None:
+        if self._closing:
+            # Nobody would ever answer.
+            raise AssertionError(f"{self.name} was asked after it was closed")
+        self._queue.put(job)
 
     def _withdraw(self, job: _Job[W, R]) -> bool:
         with self._taking:

@@ -184,10 +184,11 @@ class Lookout:
     waiting: Waiting
     _timer: asyncio.TimerHandle | None = attrs.field(default=None, init=False)
     _looking: bool = attrs.field(default=False, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
 
     def look_soon(self) -> None:
         """See to it that there is a look within `LOOK_SECONDS`."""
-        if self._timer is None and not self._looking:
+        if self._timer is None and not self._looking and not self._closed:
             # A timer and no task: a task would need a group around the caller's
             # block, which would wrap all that is raised there.
             loop = asyncio.get_running_loop()
@@ -195,6 +196,7 @@ class Lookout:
 
     def close(self) -> None:
         """Look no more."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
 

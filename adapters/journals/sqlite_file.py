@@ -6,6 +6,7 @@ The file is for its user alone. It is in WAL mode with `synchronous=FULL`: what 
 committed is on disk, and a kill at any moment loses nothing of it.
 """
 
+import errno
 import os
 import sqlite3
 import stat
@@ -135,7 +136,7 @@ class JournalFile:
         """Return the failure that says what is wrong and what to do about it."""
         if isinstance(error, OSError):
             reason = (error.strerror or type(error).__name__).lower()
-            return self._said(reason, _OTHER_ADVICE)
+            return self._said(reason, _OS_ADVICE.get(error.errno, _OTHER_ADVICE))
         code = _primary(error)
         if code in _HELD:
             reason = f"another process has held it for {self.lock_seconds_max:g} s"
@@ -257,6 +258,13 @@ _RIGHTS_ADVICE: Final = (
     " or choose another state folder (--state)."
 )
 _OTHER_ADVICE: Final = "Look at the folder and its disk, or choose another (--state)."
+_OS_ADVICE: Final[dict[int | None, str]] = {
+    errno.EACCES: _RIGHTS_ADVICE,
+    errno.EPERM: _RIGHTS_ADVICE,
+    errno.EROFS: _RIGHTS_ADVICE,
+    errno.ENOSPC: _FULL_ADVICE,
+    errno.EDQUOT: _FULL_ADVICE,
+}
 _ADVICE: Final[dict[int | None, tuple[str, str]]] = {
     sqlite3.SQLITE_READONLY: ("it is read-only", _RIGHTS_ADVICE),
     sqlite3.SQLITE_CANTOPEN: ("it cannot be opened or written", _RIGHTS_ADVICE),
