@@ -34,7 +34,12 @@ from ..ports.required.faults import Fault
 from ..ports.required.harness import Harness
 from ..ports.required.holders import Holders
 from ..ports.required.journal import Journal
-from ..ports.required.sandbox_provider import SandboxProvider, SandboxSpec, Unsupported
+from ..ports.required.sandbox_provider import (
+    ClaimLabel,
+    SandboxProvider,
+    SandboxSpec,
+    Unsupported,
+)
 from ..ports.required.task_source import TaskSource
 from ..ports.required.world import World
 from .built_in import HARNESSES, PROVIDERS, TASK_FILE, TASK_SOURCES, WORLDS
@@ -209,6 +214,8 @@ async def check_sandbox(
     if wanted is not None:
         claim, release = claims_of(foundation, provider)
         name = ClaimId(foundation.ids.fresh("check"))
+        # Looked for first: a provider that is not there leaves no claim in doubt.
+        await provider.find(ClaimLabel(claim=name, owner=foundation.state.owner))
         held = await claim(name, wanted, used_by="the check before a run")
         await held.sandbox.disconnect()
         await release(held.label, reason="the check is over", known=held.standing)

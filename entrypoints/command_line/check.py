@@ -23,6 +23,7 @@ from ...domain.claims import ClaimId
 from ...domain.refusals import Refusal
 from ...ports.required.faults import Fault
 from ...ports.required.sandbox import shell
+from ...ports.required.sandbox_provider import ClaimLabel
 from ..built_in import HARNESSES, PROVIDERS, TASK_SOURCES, WORLDS
 from ..composition import (
     Foundation,
@@ -168,6 +169,7 @@ async def _try(foundation: Foundation, file: SettingsFile, name: str) -> str:
         spec = plan.spec(provider.capabilities)
         claim, release = claims_of(foundation, provider)
         label = ClaimId(foundation.ids.fresh("check"))
+        await provider.find(ClaimLabel(claim=label, owner=foundation.state.owner))
         held = await claim(label, spec, used_by="livery check")
         try:
             ended = await held.sandbox.exec(
