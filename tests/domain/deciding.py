@@ -7,15 +7,17 @@ promises on top of that is told by its own machine: which commands can be asked
 (`asked`), and what a fact means for the model beside it (`saw`).
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from livery.domain.deciders import Decider, Instant
 from livery.domain.refusals import Refusal
 
 START = 1_000_000.0
+ENDS_EVERY = 3
 STEPS_OF_TIME = (0.0, 0.5, 10.0, 61.0, 400.0)
 
 
@@ -39,13 +41,26 @@ class DeciderMachine(RuleBasedStateMachine):
     decider: ClassVar[Decider[Any, Any, Any]]
     happens_again: ClassVar[tuple[type, ...]] = ()
     """Commands that tell something new each time they come."""
+    ends_the_story: ClassVar[tuple[type, ...]] = ()
+    """Commands that are kept rarer, so that runs become long enough."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = Instant(START)
+        self.begin()
+
+    def begin(self) -> None:
+        """Start with an empty stream, and the model with it."""
         self.journal: list[Any] = []
         self.state = self.decider.initial
         self.other_writer = (0, self.decider.initial)
+
+    def way(self) -> list[Callable[[], object]]:
+        """Return the steps that an undisturbed story takes."""
+        return []
+
+    def end(self) -> None:
+        """Bring the story to its end, from wherever it stands, and look at it."""
 
     def asked(self) -> list[Any]:
         """Return the commands that somebody could send now; the model is honest."""
@@ -85,15 +100,39 @@ class DeciderMachine(RuleBasedStateMachine):
             self.saw(before, event)
         return True
 
-    @rule(data=st.data())
-    def something_possible_is_asked(self, data: st.DataObject) -> None:
-        possible = [command for command in self.asked() if self.would_happen(command)]
-        if possible:
-            self.tell(data.draw(st.sampled_from(possible)))
+    def chosen(self, data: st.DataObject, *, only_possible: bool = False) -> Any:
+        """Draw what is asked next, with what ends the story kept rare."""
+        ends = data.draw(st.integers(1, ENDS_EVERY)) == 1
+        commands = [
+            command
+            for command in self.asked()
+            if (ends or not isinstance(command, self.ends_the_story))
+            and (not only_possible or self.would_happen(command))
+        ]
+        return data.draw(st.sampled_from(commands)) if commands else None
+
+    @initialize(steps=st.integers(0, 12))
+    def a_story_begins(self, steps: int) -> None:
+        for step in self.way()[:steps]:
+            step()
+
+    @rule(steps=st.integers(0, 12))
+    def another_story_begins(self, steps: int) -> None:
+        if self.journal and not any(map(self.would_happen, self.asked())):
+            self.end()
+            self.begin()
+            self.a_story_begins(steps)
+
+    @rule(data=st.data(), times=st.integers(1, 4))
+    def something_possible_is_asked(self, data: st.DataObject, times: int) -> None:
+        for _ in range(times):
+            if command := self.chosen(data, only_possible=True):
+                self.tell(command)
 
     @rule(data=st.data())
     def anything_is_asked(self, data: st.DataObject) -> None:
-        self.tell(data.draw(st.sampled_from(self.asked())))
+        if command := self.chosen(data):
+            self.tell(command)
 
     @rule(seconds=st.sampled_from(STEPS_OF_TIME))
     def time_passes(self, seconds: float) -> None:
@@ -115,13 +154,17 @@ class DeciderMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def another_writer_writes(self, data: st.DataObject) -> None:
         version, old = self.other_writer
-        command = data.draw(st.sampled_from(self.asked()))
+        if (command := self.chosen(data)) is None:
+            return
         told = outcome(self.decider, old, command)
         written = isinstance(told, tuple) and self.write(told, expected_version=version)
         assert not written or version == len(self.journal) - len(told)
         if not written:
             self.tell(command)
         self.other_writer = (len(self.journal), self.state)
+
+    def teardown(self) -> None:
+        self.end()
 
     @invariant()
     def the_journal_gives_the_state_back(self) -> None:

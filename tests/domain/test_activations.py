@@ -6,8 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, rule
+from hypothesis.stateful import invariant, rule
 
 from livery.domain.activations import (
     DECIDER,
@@ -61,22 +60,14 @@ def test_two_requests_at_once_are_a_conflict(stepwise: bool) -> None:
     assert (caught.value.standing, caught.value.refused) == ("hello", "bye")
 
 
-class ActivationsMachine(DeciderMachine):
+class SharedActivations(DeciderMachine):
     """Several workers that all want to run the same requests."""
 
-    decider = DECIDER
-
-    def __init__(self) -> None:
-        super().__init__()
+    def begin(self) -> None:
+        super().begin()
         self.number = 0
         self.starts: Counter[RequestDigest] = Counter()
         self.endings: dict[RequestDigest, Ending] = {}
-
-    @initialize(stepwise=st.booleans())
-    def the_harness_is(self, stepwise: bool) -> None:
-        self.decider = attrs.evolve(DECIDER, initial=Activations(stepwise=stepwise))
-        self.state = self.decider.initial
-        self.other_writer = (0, self.state)
 
     def asked(self) -> list[Any]:
         self.number += 1
@@ -112,4 +103,13 @@ class ActivationsMachine(DeciderMachine):
         assert [a.request for a in self.state.standing] == list(self.starts)
 
 
-TestActivations = ActivationsMachine.TestCase
+class OneShotActivations(SharedActivations):
+    decider = DECIDER
+
+
+class StepwiseActivations(SharedActivations):
+    decider = attrs.evolve(DECIDER, initial=Activations(stepwise=True))
+
+
+TestOneShotActivations = OneShotActivations.TestCase
+TestStepwiseActivations = StepwiseActivations.TestCase

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Admission: first come, first served; no place is lost and nobody starves."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -240,14 +242,20 @@ class Admissions(DeciderMachine):
     """
 
     decider = DECIDER
+    ends_the_story = (Shut, SetCapacity)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def begin(self) -> None:
+        super().begin()
         self.capacity = 0
         self.in_use: dict[Ticket, int] = {}
         self.queue: dict[Ticket, TicketQueued] = {}
         self.passed: dict[Ticket, int] = {}
         self.shut = False
+
+    def way(self) -> list[Callable[[], object]]:
+        commands = [SetCapacity(places=2, at=self.now)]
+        commands += [join(name, at=self.now) for name in "abc"]
+        return [partial(self.tell, command) for command in commands]
 
     def asked(self) -> list[Any]:
         at = self.now
@@ -325,7 +333,7 @@ class Admissions(DeciderMachine):
         if self.queue:
             assert next(iter(self.queue.values())).places > self.free
 
-    def teardown(self) -> None:
+    def end(self) -> None:
         """When time has passed and all have gone, all places are free."""
         for ticket in list(self.in_use):
             self.tell(Leave(ticket=ticket, at=self.now))

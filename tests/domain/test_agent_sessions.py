@@ -7,13 +7,15 @@ closes, so that whoever lost the connection still learns how it ended.
 """
 
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
 
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from livery.domain.activations import (
     Activate,
@@ -353,11 +355,12 @@ class AgentSessions(DeciderMachine):
     """
 
     decider = DECIDER
+    stepwise: ClassVar[bool]
     happens_again = (FailClose, StartCapture)
+    ends_the_story = (AbandonSeed, FailSetup, StartClose, Close, FailClose)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.stepwise = False
+    def begin(self) -> None:
+        super().begin()
         self.lives = 0
         """How often the id was used anew, after it was forgotten or abandoned."""
         self.to_launch: list[tuple[int, RequestDigest]] = []
@@ -365,9 +368,12 @@ class AgentSessions(DeciderMachine):
         self.endings: dict[tuple[int, RequestDigest], Ending] = {}
         self.ends = 0
 
-    @initialize(stepwise=st.booleans())
-    def the_harness_is(self, stepwise: bool) -> None:
-        self.stepwise = stepwise
+    def way(self) -> list[Callable[[], object]]:
+        commands = (attrs.evolve(SEED, stepwise=self.stepwise), READY, ACTIVATE, END)
+        return [
+            partial(self.tell, attrs.evolve(command, at=self.now))
+            for command in commands
+        ]
 
     def asked(self) -> list[Any]:
         at = self.now
@@ -467,7 +473,7 @@ class AgentSessions(DeciderMachine):
         if self.state.phase in kept:
             assert self.state.claim == CLAIM
 
-    def teardown(self) -> None:
+    def end(self) -> None:
         """Whatever happened, a close comes to an end, and once."""
         if self.state.closed is None and self.state.seeded is not None:
             episode = self.state.seeded.episode
@@ -481,4 +487,13 @@ class AgentSessions(DeciderMachine):
             assert self.state.phase is SessionPhase.CLOSED
 
 
-TestAgentSessions = AgentSessions.TestCase
+class OneShotSessions(AgentSessions):
+    stepwise = False
+
+
+class StepwiseSessions(AgentSessions):
+    stepwise = True
+
+
+TestOneShotSessions = OneShotSessions.TestCase
+TestStepwiseSessions = StepwiseSessions.TestCase

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims: one sandbox, one owner, borrowers who cannot end it, nothing forgotten."""
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -329,9 +330,10 @@ class Claims(DeciderMachine):
 
     decider = DECIDER
     happens_again = (NoteReleaseFailed,)
+    ends_the_story = (StartRelease, NoteExpired, TakeOver, NoteReleaseFailed)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def begin(self) -> None:
+        super().begin()
         self.calls = 0
         """Requests to create that the provider may still act upon."""
         self.replies: list[str] = []
@@ -340,6 +342,17 @@ class Claims(DeciderMachine):
         self.seen_gone: set[str] = set()
         self.late: set[str] = set()
         """Made when the claim was released already."""
+
+    def way(self) -> list[Callable[[], object]]:
+        return [
+            lambda: self.tell(attrs.evolve(REQUEST, at=self.now)),
+            lambda: self.tell(StartCreation(at=self.now)),
+            self.whoever_may_make_it_asks_the_provider,
+            lambda: self.the_provider_acts(double=False),
+            self.a_reply_arrives,
+            lambda: self.tell(Lend(borrower=ANNA, shared=True, at=self.now)),
+            lambda: self.tell(HandBack(borrower=ANNA, at=self.now)),
+        ]
 
     def asked(self) -> list[Any]:
         at = self.now
@@ -488,7 +501,7 @@ class Claims(DeciderMachine):
         if failed:
             assert self.state.reason == failed[-1].reason
 
-    def teardown(self) -> None:
+    def end(self) -> None:
         """In the end, whatever happened, nothing is left."""
         while self.calls:
             self.the_provider_acts(double=False)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Episodes: a result or a failure, and everybody closed in reverse order."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -225,14 +227,20 @@ class Episodes(DeciderMachine):
     """
 
     decider = DECIDER
+    ends_the_story = (Fail,)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def begin(self) -> None:
+        super().begin()
         self.number = 0
         self.open: list[tuple[Participant, str]] = []
         """Whose session may be there, in the order of their seeds."""
         self.closed: set[Participant] = set()
         self.answers: list[str] = []
+
+    def way(self) -> list[Callable[[], object]]:
+        return [
+            partial(self.tell, attrs.evolve(command, at=self.now)) for command in WHOLE
+        ]
 
     def asked(self) -> list[Any]:
         at = self.now
@@ -301,7 +309,7 @@ class Episodes(DeciderMachine):
     def who_is_owed_a_close_is_who_may_be_there(self) -> None:
         assert list(self.state.owed) == self.open
 
-    def teardown(self) -> None:
+    def end(self) -> None:
         """Wherever it was cut off, cleaning brings it to its end."""
         if self.state.phase is EpisodePhase.ABSENT:
             return

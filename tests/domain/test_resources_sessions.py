@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resources sessions: graded once, and only what nothing writes to any more."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -189,12 +191,19 @@ class ResourcesSessions(DeciderMachine):
 
     decider = DECIDER
     happens_again = (FailResourcesClose,)
+    ends_the_story = (AbandonBuild, StartResourcesClose, CloseResources)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def begin(self) -> None:
+        super().begin()
         self.harness_runs = True
         self.number = 0
         self.verdicts: list[str] = []
+
+    def way(self) -> list[Callable[[], object]]:
+        return [
+            partial(self.tell, attrs.evolve(command, at=self.now))
+            for command in (SEED, BUILT)
+        ]
 
     def asked(self) -> list[Any]:
         at = self.now
@@ -263,7 +272,7 @@ class ResourcesSessions(DeciderMachine):
         closed = any(isinstance(event, ResourcesClosed) for event in self.journal)
         assert closed is (self.state.phase is ResourcesPhase.CLOSED)
 
-    def teardown(self) -> None:
+    def end(self) -> None:
         """Whatever happened, a close comes to an end."""
         if self.state.built is not None:
             episode = self.state.built.episode

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runtimes: what is installed was verified, and nobody sees half of it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -123,11 +124,19 @@ class Runtimes(DeciderMachine):
     """
 
     decider = DECIDER
+    ends_the_story = (AbandonStaging,)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def begin(self) -> None:
+        super().begin()
         self.staged: dict[Stager, str] = {}
         self.final: str | None = None
+
+    def way(self) -> list[Callable[[], object]]:
+        return [
+            lambda: self.tell(attrs.evolve(STAGE, at=self.now)),
+            lambda: self.the_file_arrives(GOOD),
+            lambda: self.tell(attrs.evolve(VERIFY, at=self.now)),
+        ]
 
     def asked(self) -> list[Any]:
         at = self.now
