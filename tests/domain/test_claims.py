@@ -356,7 +356,6 @@ class Claims(DeciderMachine):
 
     def asked(self) -> list[Any]:
         at = self.now
-        claim = self.state
         commands: list[Any] = [
             attrs.evolve(REQUEST, at=at),
             attrs.evolve(REQUEST, at=at, owner=OwnerId("owner-2")),
@@ -377,8 +376,7 @@ class Claims(DeciderMachine):
                 commands.append(Hold(sandbox=self.live, expires_at=expires_at, at=at))
         else:
             commands.append(NoteLost(reason="gone", at=at))
-            if claim.phase is ClaimPhase.RELEASING:
-                commands.append(NoteReleased(at=at))
+            commands.append(NoteReleased(at=at))
         return commands
 
     def saw(self, before: Claim, event: Any) -> None:
@@ -402,6 +400,7 @@ class Claims(DeciderMachine):
                 assert at >= before.expires_at
             case ClaimReleased():
                 assert self.live is None, "released is seen gone"
+                assert before.phase is ClaimPhase.RELEASING, "and was to be ended"
             case ReleaseStarted() | ReleaseFailed() | CreationDoubted():
                 assert event.reason
             case ClaimRequested():
