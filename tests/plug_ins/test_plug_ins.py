@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names in configuration lead to plug-ins, and never to the wrong one."""
+
+from pathlib import Path
+
+import pytest
+
+from livery.entrypoints.built_in import HARNESSES, PROVIDERS
+from livery.entrypoints.plug_ins import (
+    BuiltIn,
+    ExtraMissing,
+    HarnessPlugIn,
+    PlugInBroken,
+    PlugInTwice,
+    PlugInUnknown,
+    ProviderPlugIn,
+    find,
+    published_mistakes,
+)
+
+from ..entrypoints.command_lines import Livery, rewards
+from .conftest import Install
+
+PROVIDER_GROUP = "livery.sandbox_providers"
+
+
+def test_another_distribution_runs_with_its_own_parts(
+    installed: Install, livery: Livery, tmp_path: Path, state: Path
+) -> None:
+    installed()
+    (tmp_path / "livery.toml").write_text(
+        '[run]\nharness = "two"\nsandbox = "shed"\n'
+        '[harness.two]\nharness = "typist"\noptions = {text = "2"}\n'
+    )
+
+    ended = livery("run", "numbers:3", "--out", "o")
+    solved = livery("run", "numbers:2", "--out", "s", "--harness", "oracle")
+
+    assert ended.status == 0, ended.err
+    assert rewards(tmp_path / "o") == {"1": 0.0, "2": 1.0, "3": 0.0}
+    assert solved.status == 0, solved.err
+    assert rewards(tmp_path / "s") == {"1": 1.0, "2": 1.0}
+    assert list((state / "shed").iterdir()) == []
+
+
+def test_its_options_and_arguments_are_read_as_strictly_as_ours(
+    installed: Install, livery: Livery, tmp_path: Path
+) -> None:
+    installed()
+    (tmp_path / "livery.toml").write_text(
+        '[harness.typist]\noptions = {txt = "2"}\n'
+        '[sandbox.shed]\noptions = {sandboxes_max = 0, key = "sk-secret"}\n'
+    )
+
+    ended = livery("config", "check")
+    ran = livery("run", "numbers:1", "--harness", "typist", "--sandbox", "shed")
+    words = livery("run", "numbers:x")
+
+    assert ended.status == ran.status == words.status == 2
+    for told in (
+        "line 2: harness.typist.options.txt: is unknown; did you mean text?",
+        "line 2: harness.typist.options.text: is needed and missing",
+        "line 4: sandbox.shed.options.sandboxes_max: wants a number at least 1, found 0",
+        "line 4: sandbox.shed.options.key: wants a reference",
+    ):
+        assert told in ended.err
+        assert told in ran.err
+    assert "sk-secret" not in ended.err
+    assert "'x' is not a number from 1 to 1000" in words.err
+
+
+@pytest.mark.case("FC-254")
+def test_what_is_unset_is_told_for_the_blocks_that_are_used(
+    installed: Install, livery: Livery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed()
+    monkeypatch.delenv("SHED_KEY", raising=False)
+    (tmp_path / "livery.toml").write_text(
+        '[sandbox.one]\nprovider = "shed"\noptions = {key = {env = "SHED_KEY"}}\n'
+        '[sandbox.two]\nprovider = "shed"\noptions = {key = {file = "/no/key"}}\n'
+    )
+
+    checked = livery("config", "check")
+    unused = livery("run", "numbers:1", "--out", "a")
+    used = livery("run", "numbers:1", "--out", "b", "--sandbox", "one")
+    monkeypatch.setenv("SHED_KEY", "s3cret")
+    found = livery("run", "numbers:1", "--out", "c", "--sandbox", "one")
+
+    assert checked.status == 2
+    assert "environment variable SHED_KEY is not set" in checked.err
+    assert "there is no file /no/key" in checked.err
+    assert unused.status == 0, unused.err
+    assert used.status == 2
+    assert "line 3: sandbox.one.options.key: environment variable SHED_KEY" in used.err
+    assert found.status == 0, found.err
+    assert "s3cret" not in (tmp_path / "c" / "run.json").read_text()
+
+
+def test_names_of_ours_cannot_be_taken(installed: Install, livery: Livery) -> None:
+    installed(**{f"{PROVIDER_GROUP}/local": "livery_sample.shed:PLUG_IN"})
+
+    found = find(ProviderPlugIn, "local", PROVIDERS)
+
+    assert "LocalOptions" in found.options.__name__
+    (told,) = published_mistakes(ProviderPlugIn, PROVIDERS)
+    assert told == (
+        "The sandbox provider 'local' of livery-sample 1.0 is hidden: the name is one"
+        " of Livery's own."
+    )
+
+
+def test_a_name_that_two_distributions_claim_belongs_to_neither(
+    installed: Install,
+) -> None:
+    installed()
+    installed("other-sample")
+
+    with pytest.raises(PlugInTwice) as caught:
+        find(HarnessPlugIn, "typist", HARNESSES)
+
+    assert "livery-sample 1.0 and other-sample 1.0" in str(caught.value)
+    assert any("typist" in told for told in published_mistakes(HarnessPlugIn, {}))
+
+
+def test_what_cannot_be_loaded_is_told_with_its_distribution(
+    installed: Install,
+) -> None:
+    installed(
+        **{
+            f"{PROVIDER_GROUP}/gone": "no_such_module:X",
+            f"{PROVIDER_GROUP}/wrong": "livery_sample.typist:PLUG_IN",
+        }
+    )
+
+    with pytest.raises(
+        PlugInBroken, match=r"livery-sample 1\.0 cannot be used: no_such"
+    ):
+        find(ProviderPlugIn, "gone", PROVIDERS)
+    with pytest.raises(PlugInBroken, match="is HarnessPlugIn, not ProviderPlugIn"):
+        find(ProviderPlugIn, "wrong", PROVIDERS)
+    with pytest.raises(
+        PlugInUnknown, match="there are docker, gone, local, shed, wrong"
+    ):
+        find(ProviderPlugIn, "nosuch", PROVIDERS)
+
+
+def test_a_missing_library_is_told_with_the_extra_that_brings_it() -> None:
+    def absent() -> ProviderPlugIn:
+        raise ModuleNotFoundError("No module named 'docker'", name="docker")
+
+    def ours() -> ProviderPlugIn:
+        raise ModuleNotFoundError("No module named 'livery.x'", name="livery.x")
+
+    built_in = {
+        "docker": BuiltIn(load=absent, extra="docker"),
+        "x": BuiltIn(load=ours, extra="docker"),
+    }
+
+    with pytest.raises(ExtraMissing, match=r"pip install 'livery\[docker\]'"):
+        find(ProviderPlugIn, "docker", built_in)
+    with pytest.raises(ModuleNotFoundError):
+        find(ProviderPlugIn, "x", built_in)
