@@ -73,10 +73,16 @@ class SandboxSession:
     """The supervised runs of one sandbox."""
 
     def __init__(
-        self, sandbox: Sandbox, *, supervisor: bytes, python: str = "python3"
+        self,
+        sandbox: Sandbox,
+        *,
+        supervisor: bytes,
+        python: str = "python3",
+        failures_max: int = FAILURES_MAX,
     ) -> None:
         """Supervise in `sandbox`, by the worker script `supervisor`."""
         self._sandbox = sandbox
+        self._failures_max = failures_max
         self._program = SandboxProgram(
             sandbox=sandbox, name="supervisor", text=supervisor, python=python
         )
@@ -220,7 +226,7 @@ class SandboxSession:
     ) -> RunState:
         """Ask until there is an answer; a question changes nothing when repeated."""
         pause = RETRY_SECONDS_FIRST
-        for _ in range(FAILURES_MAX - 1):
+        for _ in range(self._failures_max - 1):
             try:
                 return await self._answer(run, question, wait_seconds)
             except (SandboxFailed, Unreadable):

@@ -40,9 +40,12 @@ class WorkerSandbox:
     """Words of commands whose reply is lost once."""
     cut_before: set[str] = attrs.field(factory=set[str])
     """Words of commands that do not get there once."""
+    cuts_all: bool = False
 
     async def exec(self, command: Command) -> Ended:
         self.sent.append(command)
+        if self.cuts_all:
+            self.cut_before.add(command.argv[0])
         self._cut(self.cut_before, command)
         ended = await self.channel.exec(
             command, cwd=command.cwd or self.workdir, env={}, user=command.user

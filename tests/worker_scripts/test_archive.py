@@ -144,7 +144,7 @@ def test_what_is_no_content_is_left_out_and_told(
 def test_what_cannot_be_read_is_left_out_and_told(
     archiver: Archiver, tmp_path: Path
 ) -> None:
-    for parent in list(tmp_path.parents)[:2]:
+    for parent in list(tmp_path.parents)[:3]:
         parent.chmod(0o755)
     tmp_path.chmod(0o777)
     (tmp_path / "x/closed").mkdir(parents=True)

@@ -95,8 +95,11 @@ def until(is_so: Callable[[], object]) -> None:
 
 
 def test_a_run_goes_on_alone_and_leaves_its_receipt(supervisor: Supervisor) -> None:
-    launched = supervisor.launch("a", "echo out; echo err >&2; sleep 0.3; exit 3")
+    launched = supervisor.launch(
+        "a", "echo out; echo err >&2; until [ -e go ]; do sleep 0.02; done; exit 3"
+    )
     during = supervisor.ask("status", supervisor.run("a"))
+    (supervisor.folder / "go").touch()
     receipt = supervisor.receipt("a")
 
     assert launched == {"state": "started"}
@@ -174,12 +177,13 @@ def test_a_name_that_was_forbidden_never_starts(supervisor: Supervisor) -> None:
 
 
 def test_to_forbid_what_runs_tells_how_it_stands(supervisor: Supervisor) -> None:
-    supervisor.launch("a", "sleep 0.3; exit 4")
+    supervisor.launch("a", "sleep 30")
 
     told = supervisor.ask("forbid", supervisor.run("a"))
+    supervisor.ask("stop", supervisor.run("a"))
 
     assert told == {"state": "running"}
-    assert supervisor.receipt("a")["number"] == 4
+    assert supervisor.receipt("a")["how"] == "cancelled"
 
 
 def test_nothing_is_absent(supervisor: Supervisor) -> None:
