@@ -7,7 +7,6 @@ its sandbox: one that is still going, or has left its receipt, is taken over; on
 that never began is forbidden to begin, and told as cancelled.
 """
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping
@@ -22,8 +21,6 @@ from ...domain.activations import (
     EndActivation,
     Ending,
     Outcome,
-    RunId,
-    Stillness,
 )
 from ...domain.agent_sessions import (
     DECIDER,
@@ -39,7 +36,7 @@ from ...domain.agent_sessions import (
     StartClose,
 )
 from ...domain.claims import ClaimId
-from ...domain.digests import Json, RequestDigest, digest_of
+from ...domain.digests import Json, RequestDigest
 from ...domain.failures import (
     AGENT_RUN_ERROR,
     PROVIDER_UNAVAILABLE,
@@ -60,6 +57,13 @@ from ..required.sandbox_provider import SandboxProvider
 from .activate_harness import ActivateHarness, Attempt
 from .carry_out import Standing, carry_out, read_state
 from .log_context import logged_as
+from .session_replies import (
+    closed_reply,
+    seed_digest,
+    to_closed,
+    to_run_id,
+    turn_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +157,7 @@ class InProcessAgent:
         seed = Seed(
             session=session,
             episode=episode,
-            request=_seed_digest(episode, task, access),
+            request=seed_digest(episode, task, access),
             stepwise=self.harness.stepwise,
             at=self.clock.now(),
         )
@@ -209,7 +213,7 @@ class InProcessAgent:
         if opened.standing.state.activations.of(digest) is None:
             self.harness.check(request)
         activate = Activate(
-            request=digest, run=_run_id(session, digest), at=self.clock.now()
+            request=digest, run=to_run_id(session, digest), at=self.clock.now()
         )
         before = opened.standing.version
         opened.standing = await self._carry_out(
@@ -228,7 +232,7 @@ class InProcessAgent:
                 known = opened.standing.state.activations.of(digest)
                 assert known is not None, "it does not vanish"
                 activation = known
-        return _turn(activation.ending)
+        return turn_of(activation.ending)
 
     async def _replayed(self, session: AgentSessionId, request: RequestDigest) -> Turn:
         """Answer for a session that is not open here: only what has an ending."""
@@ -236,7 +240,7 @@ class InProcessAgent:
         activation = state.activations.of(request)
         if activation is None or activation.ending is None:
             raise SessionUnknown(phase=state.phase)
-        return _turn(activation.ending)
+        return turn_of(activation.ending)
 
     async def _run(
         self,
@@ -311,7 +315,7 @@ class InProcessAgent:
             standing = opened.standing
         if standing.state.closed is None:
             standing = await self._settle(session, standing, opened)
-            reply = json.dumps(_closed_reply(standing.state), ensure_ascii=False)
+            reply = json.dumps(closed_reply(standing.state), ensure_ascii=False)
             close = Close(
                 session=session, episode=episode, reply=reply, at=self.clock.now()
             )
@@ -320,7 +324,7 @@ class InProcessAgent:
             await opened.sandbox.disconnect()
         self._open.pop(session, None)
         assert standing.state.closed is not None, "it was just closed"
-        return _closed(standing.state.closed.reply)
+        return to_closed(standing.state.closed.reply)
 
     async def _settle(
         self,
@@ -365,71 +369,6 @@ class InProcessAgent:
     ) -> Standing[AgentSession]:
         stream = agent_session_stream(session)
         return await carry_out(self.journal, stream, DECIDER, *commands, known=known)
-
-
-def _run_id(session: AgentSessionId, request: RequestDigest) -> RunId:
-    name = hashlib.sha256(f"{session}/{request}".encode()).hexdigest()
-    return RunId(f"run-{name[:32]}")
-
-
-def _seed_digest(
-    episode: EpisodeId, task: TaskId, access: SandboxAccess | None
-) -> RequestDigest:
-    return digest_of(
-        {
-            "episode": [episode.rollout_id, episode.attempt],
-            "task": [task.taskset, task.task_id],
-            "access": None
-            if access is None
-            else [access.provider, dict(access.descriptor), access.workdir],
-        }
-    )
-
-
-def _turn(ending: Ending) -> Turn:
-    return Turn(
-        response=json.loads(ending.reply),
-        outcome=ending.outcome,
-        upstream_failed=ending.upstream_failed,
-        reason=ending.reason,
-    )
-
-
-def _closed_reply(state: AgentSession) -> Mapping[str, Json]:
-    endings = [a.ending for a in state.activations.standing if a.ending is not None]
-    bundles = [json.loads(e.observations) for e in endings if e.observations]
-    still = Stillness.NOTHING_RAN if not endings else endings[-1].stillness
-    return {"observations": _merged(bundles), "stillness": still}
-
-
-def _merged(bundles: list[Mapping[str, Json]]) -> Mapping[str, Json]:
-    """Return one bundle of all activations'; without any, the gap that says so."""
-    if not bundles:
-        gap: Mapping[str, Json] = {
-            "code": "no_activation",
-            "invocation_id": None,
-            "detail": "the session was closed without an activation",
-        }
-        return {"source": "livery", "records": [], "gaps": [gap]}
-    records: list[Json] = []
-    gaps: list[Json] = []
-    for bundle in bundles:
-        records += _list(bundle["records"])
-        gaps += _list(bundle["gaps"])
-    return {"source": bundles[0]["source"], "records": records, "gaps": gaps}
-
-
-def _list(value: Json) -> list[Json]:
-    return list(value) if isinstance(value, list) else []
-
-
-def _closed(reply: str) -> AgentClosed:
-    known = json.loads(reply)
-    still = known["stillness"]
-    return AgentClosed(
-        observations=known["observations"],
-        stillness=None if still is None else Stillness(still),
-    )
 
 
 def _failed(step: str, error: Fault | Refusal) -> ParticipantFailed:

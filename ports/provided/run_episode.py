@@ -19,7 +19,6 @@ import attrs
 from ...domain.activations import Outcome
 from ...domain.agent_sessions import AgentSessionId
 from ...domain.deciders import Instant
-from ...domain.digests import Json, RequestDigest, digest_of
 from ...domain.episodes import (
     DECIDER,
     Admit,
@@ -67,6 +66,15 @@ from ..required.participants import (
     Turn,
 )
 from .carry_out import Standing, carry_out
+from .episode_rows import (
+    Row,
+    failure_of,
+    from_turn,
+    request_digest_of,
+    to_result,
+    to_row,
+    to_turn,
+)
 from .log_context import logged_as
 
 log = logging.getLogger(__name__)
@@ -75,9 +83,6 @@ EPISODE_SECONDS: Final = 21600.0
 CLEANUP_SECONDS: Final = 180.0
 """What each participant has for its close."""
 AGENT_CLOSES_MAX: Final = 2
-
-Row = Mapping[str, Json]
-"""One finished episode in the shape of NeMo Gym's episode response."""
 
 _FRESH: Final = Standing(DECIDER.initial, 0)
 _ENDED: Final = (EpisodePhase.CLEANING, EpisodePhase.DONE)
@@ -162,7 +167,7 @@ class _Running:
             try:
                 return await self._stages()
             except ParticipantFailed as failed:
-                return _of_participant(failed)
+                return failure_of(failed)
             except (JournalUnusable, EpisodeConflict):
                 raise
             except (Refusal, Fault) as error:
@@ -210,7 +215,7 @@ class _Running:
         queue = QueueEpisode(
             episode=self.episode,
             task=self.task.task_id,
-            request=_request_digest(self.task),
+            request=request_digest_of(self.task),
             at=self._now(),
         )
         seed = StartSeed(
@@ -229,7 +234,7 @@ class _Running:
     async def _turn(self) -> Turn:
         response = self.standing.state.response
         if response is not None:
-            return _to_turn(response)
+            return to_turn(response)
         if self.standing.state.phase is EpisodePhase.SEEDING:
             await self._do(
                 NoteSeeded(participant=Participant.AGENT, at=self._now()),
@@ -239,7 +244,7 @@ class _Running:
             turn = await self.use.agent.activate(
                 self._agent_session, self.task.responses_create_params
             )
-        await self._do(EndTurn(response=_from_turn(turn), at=self._now()))
+        await self._do(EndTurn(response=from_turn(turn), at=self._now()))
         return turn
 
     async def _verify(self, turn: Turn) -> None:
@@ -319,37 +324,14 @@ class _Running:
         )
 
     def _row(self, failure: Failure | None, result: str | None) -> Row:
-        return {
-            "episode_id": {
-                "rollout_id": self.episode.rollout_id,
-                "attempt": self.episode.attempt,
-            },
-            "task_id": {
-                "taskset": self.task.task_id.taskset,
-                "task_id": self.task.task_id.task_id,
-            },
-            "result": None if result is None else self._result(result),
-            "failure": None if failure is None else self._failed(failure),
-        }
-
-    def _result(self, text: str) -> Mapping[str, Json]:
-        result: dict[str, Json] = json.loads(text)
-        seconds = {stage: round(time, 6) for stage, time in self.seconds.items()}
-        known = result.get("livery")
-        more = known if isinstance(known, dict) else {}
-        return {**result, "livery": {**more, "seconds": seconds}}
-
-    def _failed(self, failure: Failure) -> Mapping[str, Json]:
         response = self.standing.state.response
-        return {
-            "failure_reason": failure.reason,
-            "terminal": failure.terminal,
-            "failure_kind": failure.kind,
-            "stage": failure.stage,
-            "partial_response": None
-            if response is None
-            else _to_turn(response).response,
-        }
+        return to_row(
+            self.episode,
+            self.task.task_id,
+            result=None if result is None else to_result(result, self.seconds),
+            failure=failure,
+            response=None if response is None else to_turn(response).response,
+        )
 
     def _failure(
         self, kind: FailureKind, reason: str, *, terminal: bool = False
@@ -384,42 +366,3 @@ class _Timed:
         spent = self.running.use.clock.monotonic() - self.since
         before = self.running.seconds.get(self.stage, 0.0)
         self.running.seconds[self.stage] = before + spent
-
-
-def _request_digest(task: Task) -> RequestDigest:
-    return digest_of([task.responses_create_params, task.task_data])
-
-
-def _from_turn(turn: Turn) -> str:
-    return json.dumps(
-        {
-            "response": turn.response,
-            "outcome": turn.outcome,
-            "upstream_failed": turn.upstream_failed,
-            "reason": turn.reason,
-        },
-        ensure_ascii=False,
-    )
-
-
-def _to_turn(text: str) -> Turn:
-    known = json.loads(text)
-    return Turn(
-        response=known["response"],
-        outcome=Outcome(known["outcome"]),
-        upstream_failed=known["upstream_failed"],
-        reason=known["reason"],
-    )
-
-
-def _of_participant(failed: ParticipantFailed) -> Failure:
-    stages = {"verify": Stage.VERIFICATION, "close": Stage.CLEANUP}
-    stage = stages.get(failed.step, Stage.SEED)
-    if failed.participant == Participant.AGENT and stage is Stage.SEED:
-        stage = Stage.AGENT
-    return Failure(
-        stage=stage,
-        kind=failed.failure_kind,
-        reason=failed.reason,
-        terminal=failed.terminal,
-    )

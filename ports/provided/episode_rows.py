@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an episode is written down as: its row, its turn, its failure."""
+
+import json
+from collections.abc import Mapping
+
+from ...domain.activations import Outcome
+from ...domain.digests import Json, RequestDigest, digest_of
+from ...domain.episodes import Participant
+from ...domain.failures import Failure, Stage
+from ...domain.tasks import EpisodeId, Task, TaskId
+from ..required.participants import ParticipantFailed, Turn
+
+Row = Mapping[str, Json]
+"""One finished episode in the shape of NeMo Gym's episode response."""
+
+
+def to_row(
+    episode: EpisodeId,
+    task: TaskId,
+    *,
+    result: Mapping[str, Json] | None,
+    failure: Failure | None,
+    response: Mapping[str, Json] | None,
+) -> Row:
+    """Return the row of a finished episode; `response` is what a failure keeps."""
+    return {
+        "episode_id": {"rollout_id": episode.rollout_id, "attempt": episode.attempt},
+        "task_id": {"taskset": task.taskset, "task_id": task.task_id},
+        "result": result,
+        "failure": None
+        if failure is None
+        else {
+            "failure_reason": failure.reason,
+            "terminal": failure.terminal,
+            "failure_kind": failure.kind,
+            "stage": failure.stage,
+            "partial_response": response,
+        },
+    }
+
+
+def to_result(text: str, seconds: Mapping[str, float]) -> Mapping[str, Json]:
+    """Return a verified result with the time that each stage took here."""
+    result: dict[str, Json] = json.loads(text)
+    known = result.get("livery")
+    more = known if isinstance(known, dict) else {}
+    rounded = {stage: round(time, 6) for stage, time in seconds.items()}
+    return {**result, "livery": {**more, "seconds": rounded}}
+
+
+def request_digest_of(task: Task) -> RequestDigest:
+    """Return what makes two runs of a task the same request."""
+    return digest_of([task.responses_create_params, task.task_data])
+
+
+def from_turn(turn: Turn) -> str:
+    """Write a finished turn down, for the journal."""
+    return json.dumps(
+        {
+            "response": turn.response,
+            "outcome": turn.outcome,
+            "upstream_failed": turn.upstream_failed,
+            "reason": turn.reason,
+        },
+        ensure_ascii=False,
+    )
+
+
+def to_turn(text: str) -> Turn:
+    """Read a turn back from the journal."""
+    known = json.loads(text)
+    return Turn(
+        response=known["response"],
+        outcome=Outcome(known["outcome"]),
+        upstream_failed=known["upstream_failed"],
+        reason=known["reason"],
+    )
+
+
+def failure_of(failed: ParticipantFailed) -> Failure:
+    """Return the failure of an episode whose participant failed, with its stage."""
+    stages = {"verify": Stage.VERIFICATION, "close": Stage.CLEANUP}
+    stage = stages.get(failed.step, Stage.SEED)
+    if failed.participant == Participant.AGENT and stage is Stage.SEED:
+        stage = Stage.AGENT
+    return Failure(
+        stage=stage,
+        kind=failed.failure_kind,
+        reason=failed.reason,
+        terminal=failed.terminal,
+    )
