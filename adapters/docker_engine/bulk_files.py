@@ -45,21 +45,22 @@ _WHERE_TO = r"""
 path=$1; folder=${path%/*}; folder=${folder:-/}
 [ -d "$path" ] && [ ! -L "$path" ] && exit 1
 umask 022
-mkdir -p -- "$folder" 2>/dev/null && cd -P "$folder" && [ -w . ] && [ -x . ] || exit 1
-printf '%s %s %s\n%s' "$(stat -c %d .)" "$(id -u)" "$(id -g)" "$PWD"
+[ -d "$folder" ] || mkdir -p -- "$folder" 2>/dev/null || exit 1
+cd -P "$folder" && [ -w . ] && [ -x . ] || exit 1
+printf '%s 0\n%s' "$(stat -c %d .)" "$PWD"
 """
 
 _WHERE_FROM = r"""
 path=$1; folder=${path%/*}
 [ -f "$path" ] && [ ! -L "$path" ] && [ -r "$path" ] && cd -P "${folder:-/}" || exit 1
-printf '%s %s 0\n%s' "$(stat -c '%d' "$path")" "$(stat -c '%s' "$path")" "$PWD"
+printf '%s\n%s' "$(stat -c '%d %s' "$path")" "$PWD"
 """
 
 _FINISH = r"""
-cd -P "$1" && [ "$(stat -c %s "./$2")" = "$3" ] && chmod "$4" "./$2" || exit 1
-[ -d "$5" ] && [ ! -L "$5" ] && exit 1
-[ -L "$5" ] && rm -f "$5"
-exec mv -f "./$2" "$5"
+cd -P "$1" || exit 1
+[ -d "$3" ] && [ ! -L "$3" ] && exit 1
+[ -L "$3" ] && rm -f "$3"
+exec mv -f "./$2" "$3"
 """
 
 _DROP = 'rm -f "$1/$2"'
@@ -91,7 +92,7 @@ class BulkBroken(Exception):
 @attrs.frozen(kw_only=True)
 class _Place:
     device: int
-    numbers: tuple[int, int]
+    size: int
     folder: str
 
 
@@ -104,6 +105,8 @@ class BulkFiles:
     root_device: int
     runs: _Runs
     user: str
+    owner: tuple[int, int]
+    """The ids of `user`."""
 
     async def put(
         self, path: str, chunks: AsyncIterable[bytes], *, size: int, mode: int
@@ -117,15 +120,12 @@ class BulkFiles:
         place = await self._place(_WHERE_TO, path)
         name = f".livery-{secrets.token_hex(8)}.part"
         try:
-            pieces = _to_tar(
-                chunks, name=name, size=size, owner=place.numbers, path=path
-            )
+            pieces = _to_tar(chunks, self._member(name, size, mode), path=path)
             async with aclosing(pieces):
                 await self.engine.put_archive(
                     self.container, place.folder, pieces, length=_tar_length(size)
                 )
-            words = (place.folder, name, str(size), f"{mode:o}", path)
-            ended = await self._run(_FINISH, *words)
+            ended = await self._run(_FINISH, place.folder, name, path)
             if not ended.succeeded:
                 said = ended.stderr.kept.decode(errors="replace").strip()
                 raise BulkBroken(f"it could not be given its name ({said})")
@@ -149,8 +149,7 @@ class BulkFiles:
             BulkBroken, EngineRefused: The file is not had as a whole.
         """
         place = await self._place(_WHERE_FROM, path)
-        size = place.numbers[0]
-        if not BULK_BYTES_MIN <= size <= BULK_BYTES_MAX:
+        if not BULK_BYTES_MIN <= place.size <= BULK_BYTES_MAX:
             raise NotBulk
         name = path.rpartition("/")[2]
         async with (
@@ -169,16 +168,18 @@ class BulkFiles:
             "\n"
         )
         numbers = head.split()
-        if ended.how != Exited(0) or len(numbers) != 3 or not folder:
+        if ended.how != Exited(0) or len(numbers) != 2 or not folder:
             raise NotBulk
-        place = _Place(
-            device=int(numbers[0]),
-            numbers=(int(numbers[1]), int(numbers[2])),
-            folder=folder,
-        )
+        place = _Place(device=int(numbers[0]), size=int(numbers[1]), folder=folder)
         if place.device != self.root_device:
             raise NotBulk
         return place
+
+    def _member(self, name: str, size: int, mode: int) -> tarfile.TarInfo:
+        member = tarfile.TarInfo(name)
+        member.size, member.mode = size, mode
+        member.uid, member.gid = self.owner
+        return member
 
     async def _drop(self, folder: str, name: str) -> None:
         with anyio.CancelScope(shield=True):
@@ -201,15 +202,9 @@ def _tar_length(size: int) -> int:
 
 
 async def _to_tar(
-    chunks: AsyncIterable[bytes],
-    *,
-    name: str,
-    size: int,
-    owner: tuple[int, int],
-    path: str,
+    chunks: AsyncIterable[bytes], member: tarfile.TarInfo, *, path: str
 ) -> AsyncGenerator[bytes]:
-    member = tarfile.TarInfo(name)
-    member.size, member.mode, (member.uid, member.gid) = size, 0o600, owner
+    size = member.size
     yield member.tobuf(format=tarfile.USTAR_FORMAT)
     got = 0
     async for chunk in chunks:

@@ -149,14 +149,18 @@ def spec_digest(spec: SandboxSpec) -> str:
 
 
 def to_labels(
-    label: ClaimLabel, spec: SandboxSpec, *, user: str, expires_at: float
+    label: ClaimLabel, spec: SandboxSpec, *, user: str, now: float
 ) -> dict[str, str]:
-    """Return all labels of the container; ours go over the user's."""
+    """Return all labels of the container; ours go over the user's.
+
+    When it expires is known once it is ready; the label says when at the latest.
+    """
+    latest = now + patience_seconds(spec) + spec.lifetime_seconds
     return {
         **spec.metadata,
         CLAIM: label.claim,
         OWNER: label.owner,
-        EXPIRES: datetime.fromtimestamp(expires_at, UTC).isoformat(),
+        EXPIRES: datetime.fromtimestamp(latest, UTC).isoformat(),
         DIGEST: spec_digest(spec),
         LIFETIME: repr(spec.lifetime_seconds),
         USER: user,
@@ -207,12 +211,7 @@ def sandbox_user(spec: SandboxSpec, image: ImageFacts) -> str:
 
 
 def to_config(
-    label: ClaimLabel,
-    spec: SandboxSpec,
-    image: ImageFacts,
-    *,
-    rules: ContainerRules,
-    now: float,
+    spec: SandboxSpec, *, user: str, labels: Mapping[str, str], rules: ContainerRules
 ) -> dict[str, object]:
     """Return the body of the request that makes the container.
 
@@ -220,20 +219,17 @@ def to_config(
     root's: they end what any user left behind. An own entry point runs as the
     user, with the image's folder and health check.
     """
-    user = sandbox_user(spec, image)
-    patience = patience_seconds(spec)
-    latest = now + patience + spec.lifetime_seconds
     config: dict[str, object] = {
         "Image": spec.image,
         "Entrypoint": keep_alive(
             spec.entrypoint,
             lifetime_seconds=spec.lifetime_seconds,
-            patience_seconds=patience,
+            patience_seconds=patience_seconds(spec),
         ),
         "Cmd": [],
         "User": user if spec.entrypoint else ROOT,
         "Env": [f"{name}={value}" for name, value in spec.env.items()],
-        "Labels": to_labels(label, spec, user=user, expires_at=latest),
+        "Labels": dict(labels),
         "ExposedPorts": {f"{port}/tcp": {} for port in spec.ports},
         "HostConfig": _host_config(spec, rules=rules),
     }

@@ -9,6 +9,7 @@ was made is known by its id before it is undone.
 
 import logging
 import time
+from collections.abc import Mapping
 from enum import StrEnum
 
 import anyio
@@ -27,8 +28,10 @@ from .container_config import (
     ContainerRules,
     container_name,
     label_of,
+    sandbox_user,
     spec_digest,
     to_config,
+    to_labels,
 )
 from .ending import LOOK_SECONDS, remove
 from .engine import Engine
@@ -55,6 +58,7 @@ class Made:
     """A claim's container, running."""
 
     container: str
+    labels: Mapping[str, str]
     image: ImageFacts
     is_ours: bool
     """Whether this call made it; one that was adopted is not ours to undo."""
@@ -165,9 +169,9 @@ class Making:
 
     async def _container(self, image: ImageFacts) -> Made:
         """Ask for the container until there is one, made here or adopted."""
-        config = to_config(
-            self.label, self.spec, image, rules=self.rules, now=time.time()
-        )
+        user = sandbox_user(self.spec, image)
+        labels = to_labels(self.label, self.spec, user=user, now=time.time())
+        config = to_config(self.spec, user=user, labels=labels, rules=self.rules)
         name = container_name(self.label.claim)
         deadline = time.monotonic() + REMOVING_SECONDS
         while True:
@@ -175,21 +179,21 @@ class Making:
                 container = await self.engine.create(
                     config, name=name, seconds=self.spec.create_timeout_seconds
                 )
-                return Made(container=container, image=image, is_ours=True)
+                return Made(
+                    container=container, labels=labels, image=image, is_ours=True
+                )
             except ProviderUnreachable as lost:
                 found = await self._after_lost_reply(name)
                 if found is None:
                     raise
                 _log.info("%s was made although %s", name, lost.reason)
-                return Made(container=self._adopted(found), image=image, is_ours=True)
+                return self._adopted(found, image, is_ours=True)
             except EngineRefused as refused:
                 if refused.status != 409:
                     raise self._fault(refused, step="create") from refused
                 there = await self.engine.inspect(name)
                 if there is not None and there.state != "removing":
-                    return Made(
-                        container=self._adopted(there), image=image, is_ours=False
-                    )
+                    return self._adopted(there, image, is_ours=False)
                 if time.monotonic() > deadline:
                     raise self._fault(refused, step="create") from refused
             # The one that has the name is on its way out.
@@ -206,8 +210,10 @@ class Making:
             await anyio.sleep(LOOK_SECONDS)
         return None
 
-    def _adopted(self, facts: ContainerFacts) -> str:
-        """Return the id of a container that is the claim's by all its labels."""
+    def _adopted(
+        self, facts: ContainerFacts, image: ImageFacts, *, is_ours: bool
+    ) -> Made:
+        """Return a container that is there, when it is the claim's by all its labels."""
         if label_of(facts.labels) != self.label:
             raise self._taken("it belongs to another owner, or is not Livery's")
         if facts.labels.get(DIGEST) != spec_digest(self.spec):
@@ -216,7 +222,12 @@ class Making:
             raise self.failed(
                 "adopt", f"the sandbox of this claim has ended: {facts.end_reason}"
             )
-        return facts.container_id
+        return Made(
+            container=facts.container_id,
+            labels=facts.labels,
+            image=image,
+            is_ours=is_ours,
+        )
 
     def _tell_left(self, made: Made, failure: BaseException, reason: str) -> None:
         told = f"its container {made.container[:12]} is left behind: {reason}"

@@ -8,6 +8,7 @@ Python for it. Where there is none, every command is an exec of its own
 """
 
 import hashlib
+from contextlib import suppress
 from typing import ClassVar
 
 import anyio
@@ -51,13 +52,13 @@ if [ -n "$group" ]; then
     fi
 fi
 
+give() { [ "$uid:$gid" = 0:0 ] || chown "$uid:$gid" -- "$1"; }
 if [ ! -d "$workdir" ]; then
-    told=$(mkdir -p -- "$workdir" 2>&1 && chown "$uid:$gid" -- "$workdir" 2>&1) ||
-        fault workdir "$told"
+    told=$({ mkdir -p -- "$workdir" && give "$workdir"; } 2>&1) || fault workdir "$told"
 fi
 [ -d /tmp ] || { mkdir -p /tmp && chmod 1777 /tmp; }
 if [ ! -d "$scratch" ]; then
-    told=$(mkdir -m 700 -- "$scratch" 2>&1 && chown "$uid:$gid" -- "$scratch" 2>&1) ||
+    told=$({ mkdir -m 700 -- "$scratch" && give "$scratch"; } 2>&1) ||
         fault scratch "$told"
 fi
 [ ! -L "$scratch" ] || fault scratch "$scratch is a link"
@@ -121,23 +122,27 @@ async def open_container(
     user: str,
     scratch: str,
     expires_at: float | None,
-    worker: tuple[str, ...],
+    worker: tuple[tuple[str, ...], bytes],
 ) -> Opened:
     """Make a running container ready; `expires_at` sets the mark, once.
 
-    `worker` is the command line of the worker, whose program follows `-c`.
+    `worker` is the worker's command line, with its starter after `-c`, and what it
+    reads first. That is sent ahead; where no worker starts, nobody reads it.
 
     Raises:
         OpeningFailed: As it says.
     """
     expires = "" if expires_at is None else repr(expires_at)
+    command, program = worker
     words = ("/bin/sh", "-c", _OPEN, "sandbox", workdir, user, scratch, MARK, expires)
     attached = await engine.exec_attached(
-        container, (*words, *_choosing(worker)), user=ROOT
+        container, (*words, *_choosing(command)), user=ROOT
     )
     stream = WorkerStream(attached)
     keeps = False
     try:
+        with suppress(OSError):
+            await stream.send(program)
         said = (await stream.receive_line(bytes_max=LINE_BYTES_MAX)).decode(
             errors="replace"
         )

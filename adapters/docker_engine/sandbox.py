@@ -52,6 +52,7 @@ from ...ports.required.sandbox_provider import (
     Unsupported,
 )
 from ..worker_scripts import bootstrap
+from .attached_exec import WorkerStream
 from .bulk_files import BULK_BYTES_MAX, BULK_BYTES_MIN, BulkBroken, BulkFiles, NotBulk
 from .container_config import ROOT
 from .engine import Engine
@@ -340,7 +341,6 @@ class DockerSandbox:
 
     async def _open(self) -> _Hands:
         berth = self._berth
-        argv, program = bootstrap(self._python)
         lifetime = berth.lifetime_seconds
         opened = await open_container(
             self._engine,
@@ -349,7 +349,7 @@ class DockerSandbox:
             user=berth.user,
             scratch=berth.scratch,
             expires_at=None if lifetime is None else time.time() + lifetime,
-            worker=argv,
+            worker=bootstrap(self._python),
         )
         self._expires_at = opened.expires_at or self._expires_at
         if self._plain_because != opened.plain_because:
@@ -359,26 +359,25 @@ class DockerSandbox:
             _log.info("%s: commands run %s%s", self.sandbox_id, way, why)
         if opened.stream is None:
             return PlainHands(self._engine, berth.container_id)
-        return await self._open_channel(opened, program)
+        return await self._open_channel(opened, opened.stream)
 
-    async def _open_channel(self, opened: Opened, program: bytes) -> WorkerChannel:
-        assert opened.stream is not None
-        channel = WorkerChannel(opened.stream)
+    async def _open_channel(
+        self, opened: Opened, stream: WorkerStream
+    ) -> WorkerChannel:
+        channel = WorkerChannel(stream)
         try:
-            await opened.stream.send(program)
             hello: WorkerHello = await self._tasks.start(self._run_channel, channel)
-        except OSError as failure:
-            await channel.aclose()
-            raise ChannelEnded(opened.stream.complaint or str(failure)) from failure
-        except BaseException:
-            await channel.aclose()
-            raise
+        except ChannelEnded as ended:
+            if not stream.complaint:
+                raise
+            raise ChannelEnded(f"{ended.reason}: {stream.complaint}") from ended
         self._bulk = BulkFiles(
             engine=self._engine,
             container=self._berth.container_id,
             root_device=hello.root_device,
             runs=channel,
             user=self._berth.user,
+            owner=(opened.uid, opened.gid),
         )
         return channel
 

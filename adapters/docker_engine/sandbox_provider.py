@@ -10,7 +10,7 @@ image's folder, beside a guard of ours that ends it at expiry; the image's
 health check, which is for it, is waited for. A frozen container does not expire.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import anyio
@@ -176,7 +176,7 @@ class DockerSandboxProvider:
         facts = await self._engine.inspect(container_name(label.claim))
         if facts is None or not facts.is_live or label_of(facts.labels) != label:
             return None
-        return self._sandbox(facts, claim=label.claim)
+        return self._of_claim(label.claim, facts.container_id, facts.labels)
 
     async def connect(
         self, access: SandboxAccess, *, borrower: ClaimId
@@ -193,7 +193,18 @@ class DockerSandboxProvider:
             raise self._lost(reference, "it is frozen")
         if not facts.is_live:
             raise self._lost(reference, facts.end_reason)
-        sandbox = self._sandbox(facts, claim=borrower, lent_workdir=access.workdir)
+        sandbox = self._sandbox(
+            Berth(
+                provider=self.name,
+                container_id=facts.container_id,
+                name=facts.name,
+                workdir=access.workdir,
+                scratch=scratch_folder(borrower),
+                user=facts.labels.get(USER) or facts.user or ROOT,
+                expires_at=expires_at(facts.labels),
+                is_borrowed=True,
+            )
+        )
         # What is wrong with its inside is found now, not under the first command.
         try:
             with anyio.fail_after(CONNECT_SECONDS):
@@ -263,12 +274,11 @@ class DockerSandboxProvider:
             budget += health.budget_seconds
         try:
             with anyio.fail_after(budget):
-                facts = await self._engine.inspect(made.container)
-                if facts is None or not facts.is_live:
-                    raise _not_ready(making, facts, "")
-                sandbox = self._sandbox(facts, claim=making.label.claim)
+                sandbox = self._of_claim(
+                    making.label.claim, made.container, made.labels
+                )
                 await sandbox.make_ready()
-                if health is not None:
+                if making.spec.entrypoint:
                     await self._until_healthy(making, made)
                 return sandbox
         except TimeoutError as failure:
@@ -289,25 +299,28 @@ class DockerSandboxProvider:
             facts = await self._engine.inspect(made.container)
             if facts is None or not facts.is_live or facts.health == "unhealthy":
                 raise _not_ready(making, facts, "the image's health check fails")
+            # Without a check there is nothing to wait for.
             if facts.health != "starting":
                 return
             await anyio.sleep(HEALTH_LOOK_SECONDS)
 
-    def _sandbox(
-        self, facts: ContainerFacts, *, claim: ClaimId, lent_workdir: str | None = None
+    def _of_claim(
+        self, claim: ClaimId, container: str, labels: Mapping[str, str]
     ) -> DockerSandbox:
-        is_borrowed = lent_workdir is not None
-        berth = Berth(
-            provider=self.name,
-            container_id=facts.container_id,
-            name=facts.name,
-            workdir=lent_workdir or facts.labels.get(WORKDIR, "/"),
-            scratch=scratch_folder(claim),
-            user=facts.labels.get(USER) or facts.user or ROOT,
-            expires_at=expires_at(facts.labels),
-            lifetime_seconds=None if is_borrowed else lifetime_seconds(facts.labels),
-            is_borrowed=is_borrowed,
+        return self._sandbox(
+            Berth(
+                provider=self.name,
+                container_id=container,
+                name=container_name(claim),
+                workdir=labels[WORKDIR],
+                scratch=scratch_folder(claim),
+                user=labels[USER],
+                expires_at=expires_at(labels),
+                lifetime_seconds=lifetime_seconds(labels),
+            )
         )
+
+    def _sandbox(self, berth: Berth) -> DockerSandbox:
         return DockerSandbox(
             berth,
             engine=self._engine,
