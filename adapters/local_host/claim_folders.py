@@ -148,6 +148,26 @@ def records(root: Path) -> Iterator[tuple[Path, ClaimRecord | RecordUnreadable]]
             yield path, record
 
 
+def why_not_adopted(there: ClaimRecord, asked: ClaimRecord) -> str:
+    """Return why what is there is not what was asked for; empty when it is."""
+    if there.label != asked.label:
+        return "another owner's"
+    if there.spec != asked.spec:
+        return "made as another spec"
+    if there.state is not FolderState.LIVE or time.time() >= there.expires:
+        return "over, and not removed yet"
+    return ""
+
+
+def told_state(folder: Path, record: ClaimRecord) -> str:
+    """Return how a folder stands, in a word for who reads the list."""
+    if is_half_made(folder):
+        return "half made"
+    if record.state is FolderState.LIVE and time.time() >= record.expires:
+        return "expired"
+    return record.state.value
+
+
 def is_half_made(folder: Path) -> bool:
     """Return whether the folder is one that its maker did not finish."""
     return folder.name.startswith(MAKING)

@@ -80,10 +80,8 @@ class HostWorker:
     _process: subprocess.Popen[bytes]
     _gone: anyio.Event = attrs.field(factory=anyio.Event, init=False)
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether it has ended and was reaped."""
-        return self._gone.is_set()
+    is_over: bool = attrs.field(default=False, init=False)
+    """Whether nothing more can be asked of it."""
 
     async def serve(
         self,
@@ -94,10 +92,16 @@ class HostWorker:
         try:
             await self.channel.run(task_status=task_status)
         finally:
+            self.is_over = True
             with anyio.CancelScope(shield=True):
                 await self._stream.aclose()
                 await self._reap()
             self._gone.set()
+
+    async def give_up(self) -> None:
+        """Ask nothing more of it, without waiting for its end."""
+        self.is_over = True
+        await self._stream.aclose()
 
     async def aclose(self) -> None:
         """Have the worker end what it runs, and itself; return when it is gone."""

@@ -30,7 +30,7 @@ import anyio.to_thread
 import attrs
 
 from ...domain.claims import ClaimId
-from ...ports.provided.worker_channel import ChannelEnded, WorkerChannel, WorkerFailed
+from ...ports.provided.worker_channel import ChannelEnded, WorkerFailed
 from ...ports.required.faults import Fault
 from ...ports.required.sandbox import (
     Command,
@@ -107,15 +107,19 @@ class LocalHostSandbox:
         # The marker goes over everything: by it what belongs here is found.
         env = {**command.env, MARKER: str(self.folder)}
         try:
-            ended = await (await self._channel("exec")).exec(
+            worker = await self._working("exec")
+        except SandboxLost as lost:
+            return Ended(how=Lost(lost.reason))
+        try:
+            ended = await worker.channel.exec(
                 attrs.evolve(command, env=env),
                 cwd=os.path.join(self.workdir, command.cwd or ""),
                 env=self.env,
                 user=None,
             )
-        except SandboxLost as lost:
-            return Ended(how=Lost(lost.reason))
         except (ChannelEnded, WorkerFailed) as fault:
+            if isinstance(fault, ChannelEnded):
+                await worker.give_up()
             loss = self._loss()
             return Ended(how=Lost(loss) if loss else ExitUnknown(str(fault)))
         if isinstance(ended.how, NotStarted) and (loss := self._loss()):
@@ -132,26 +136,25 @@ class LocalHostSandbox:
     ) -> None:
         """Write a file below the sandbox's folder, whole or not at all."""
         whole = self._host_path(path, is_followed=False)
-        channel = await self._channel("put")
-        await self._told(
-            "put", channel.put(whole, chunks, size=size, mode=mode, user=None)
-        )
+        worker = await self._working("put")
+        putting = worker.channel.put(whole, chunks, size=size, mode=mode, user=None)
+        await self._told("put", worker, putting)
 
     @asynccontextmanager
     async def get(self, path: str) -> AsyncGenerator[AsyncIterator[bytes]]:
         """Open a file below the sandbox's folder for reading in pieces."""
         whole = self._host_path(path, is_followed=True)
-        channel = await self._channel("get")
+        worker = await self._working("get")
         async with AsyncExitStack() as stack:
-            opened = stack.enter_async_context(channel.get(whole, user=None))
-            chunks = await self._told("get", opened)
-            yield _Chunks(lambda: self._told("get", anext(chunks)))
+            opened = stack.enter_async_context(worker.channel.get(whole, user=None))
+            chunks = await self._told("get", worker, opened)
+            yield _Chunks(lambda: self._told("get", worker, anext(chunks)))
 
     async def stat(self, path: str) -> FileStat:
         """Tell what is under a path below the sandbox's folder."""
         whole = self._host_path(path, is_followed=False)
-        channel = await self._channel("stat")
-        return await self._told("stat", channel.stat(whole, user=None))
+        worker = await self._working("stat")
+        return await self._told("stat", worker, worker.channel.stat(whole, user=None))
 
     async def status(self) -> Status:
         """Tell from its folder whether the sandbox lives."""
@@ -220,22 +223,20 @@ class LocalHostSandbox:
             path, folder=self.folder, workdir=self.workdir, is_followed=is_followed
         )
 
-    async def _channel(self, operation: str) -> WorkerChannel:
-        """Return the way to a worker that runs, started anew where it must be.
+    async def _working(self, operation: str) -> HostWorker:
+        """Return a worker that runs, started anew where it must be.
 
         Raises:
             SandboxLost: The sandbox is no more.
             SandboxFailed: No worker could be started.
         """
         self._check_lives()
-        if self._worker is not None and not self._worker.is_gone:
-            return self._worker.channel
         async with self._starting:
             if self._is_closed:
                 raise self._failed(operation, "this handle was let go")
-            if self._worker is None or self._worker.is_gone:
+            if self._worker is None or self._worker.is_over:
                 self._worker = await self._started(operation)
-            return self._worker.channel
+            return self._worker
 
     async def _started(self, operation: str) -> HostWorker:
         self._starts += 1
@@ -256,11 +257,15 @@ class LocalHostSandbox:
             self._check_lives()
             raise self._failed(operation, f"no worker: {fault}") from fault
 
-    async def _told(self, operation: str, answer: Awaitable[T]) -> T:
+    async def _told(
+        self, operation: str, worker: HostWorker, answer: Awaitable[T]
+    ) -> T:
         """Await `answer`, and tell the worker's failures as the sandbox's."""
         try:
             return await answer
         except (ChannelEnded, WorkerFailed) as fault:
+            if isinstance(fault, ChannelEnded):
+                await worker.give_up()
             self._check_lives()
             raise self._failed(operation, str(fault)) from fault
 

@@ -207,7 +207,7 @@ class LocalHostSandboxProvider:
                     label=record.label,
                     sandbox_id=SandboxId(path.name),
                     expires_at=record.expires,
-                    state=_told_state(path, record),
+                    state=claim_folders.told_state(path, record),
                 )
 
     async def destroy(self, label: ClaimLabel) -> None:
@@ -261,14 +261,7 @@ class LocalHostSandboxProvider:
         if there is None:
             reason = f"{folder} went away while it was looked at"
             raise CreateFailed(self.name, claim, "create", reason)
-        reason = ""
-        if there.label != asked.label:
-            reason = "another owner's"
-        elif there.spec != asked.spec:
-            reason = "made as another spec"
-        elif there.state is not FolderState.LIVE or time.time() >= there.expires:
-            reason = "over, and not removed yet"
-        if reason:
+        if reason := claim_folders.why_not_adopted(there, asked):
             raise ClaimTaken(self.name, claim, f"{folder} is {reason}")
         return there
 
@@ -404,11 +397,3 @@ class LocalHostSandboxProvider:
         if self._is_closed:
             reason = "this provider object was closed"
             raise ProviderUnreachable(self.name, str(self.root), reason)
-
-
-def _told_state(folder: Path, record: ClaimRecord) -> str:
-    if claim_folders.is_half_made(folder):
-        return "half made"
-    if record.state is FolderState.LIVE and time.time() >= record.expires:
-        return "expired"
-    return record.state.value

@@ -16,7 +16,6 @@ ONE_PROTOCOL = "one protocol over one thing, whose short methods share its state
 ONE_ORDER = "one course of steps, whose order is the promise"
 EXCUSED: dict[str, str] = {
     "adapters/docker_engine/sandbox.py": ONE_PROTOCOL,
-    "adapters/local_host/sandbox_provider.py": ONE_PROTOCOL,
     "adapters/worker_scripts/supervisor.py": ONE_ORDER,
     "domain/agent_sessions.py": ONE_AGGREGATE,
     "domain/claims.py": ONE_AGGREGATE,

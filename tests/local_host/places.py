@@ -4,11 +4,10 @@
 import itertools
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import AsyncGenerator, Generator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import attrs
@@ -73,7 +72,8 @@ async def end_outside(root: Path, label: ClaimLabel) -> None:
     folder = folder_of(root, label)
     shutil.rmtree(folder)
     for process in processes_of(folder):
-        process.send_signal(signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 @asynccontextmanager

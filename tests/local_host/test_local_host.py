@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is the local provider's own: folders, processes, environment and paths."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -480,8 +481,9 @@ async def keep(sandbox: LocalHostSandbox, script: str, heard: list[Ended]) -> No
 
 def kill_worker(sandbox: LocalHostSandbox) -> None:
     for process in places.processes_of(sandbox.folder):
-        if process.ppid() == os.getpid():
-            process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.ppid() == os.getpid():
+                process.kill()
 
 
 async def until_refused(sandbox: LocalHostSandbox) -> None:
