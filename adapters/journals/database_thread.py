@@ -26,6 +26,7 @@ from ...ports.required.faults import Fault
 BATCH_MAX: Final = 256
 """How many pieces of work one batch takes. How many may wait has no bound of its
 own: there is one for each task that asks, and no task asks twice at once."""
+END_SECONDS_MAX: Final = 5.0
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -69,6 +70,7 @@ class DatabaseThread(Generic[W, R]):
         factory=SimpleQueue["_Job[W, R] | None"], init=False
     )
     _taking: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+    _thread: threading.Thread | None = attrs.field(default=None, init=False)
     _loop: asyncio.AbstractEventLoop | None = attrs.field(default=None, init=False)
     _opened: anyio.Event = attrs.field(factory=anyio.Event, init=False)
     _ended: anyio.Event = attrs.field(factory=anyio.Event, init=False)
@@ -82,8 +84,8 @@ class DatabaseThread(Generic[W, R]):
             Exception: What `connect` raised; the thread is gone.
         """
         self._loop = asyncio.get_running_loop()
-        thread = threading.Thread(target=self._live, name=self.name, daemon=True)
-        thread.start()
+        self._thread = threading.Thread(target=self._live, name=self.name, daemon=True)
+        self._thread.start()
         with anyio.CancelScope(shield=True):
             await self._opened.wait()
         if self._refused is not None:
@@ -97,6 +99,9 @@ class DatabaseThread(Generic[W, R]):
         # Bounded by the batches that still wait, each by the bounds of `run`.
         with anyio.CancelScope(shield=True):
             await self._ended.wait()
+        if self._thread is not None:
+            # It has nothing left to do but to return.
+            self._thread.join(END_SECONDS_MAX)
 
     def post(self, work: W, then: Callable[[R | Exception], None]) -> None:
         """Hand over work whose answer nobody waits for, but `then` is told."""
@@ -139,12 +144,18 @@ class DatabaseThread(Generic[W, R]):
             self._refused = refused
         else:
             self._tell(self._opened.set)
-            try:
-                while batch := self._take():
-                    self._tell(self._deliver, batch, self._answers(connection, batch))
-            finally:
+            self._serve(connection)
+        finally:
+            self._tell(self._end)
+
+    def _serve(self, connection: sqlite3.Connection) -> None:
+        try:
+            while batch := self._take():
+                self._tell(self._deliver, batch, self._answers(connection, batch))
+        finally:
+            # What was committed is in the file; tidying it up is for the next one.
+            with suppress(sqlite3.Error):
                 connection.close()
-        self._tell(self._end)
 
     def _take(self) -> list[_Job[W, R]]:
         """Return all that waits, at least one; nothing when the end is asked for."""

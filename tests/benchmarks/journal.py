@@ -17,6 +17,7 @@ from pathlib import Path
 
 import anyio
 import attrs
+
 from livery.adapters.journals import open_sqlite_journal
 from livery.adapters.journals.sqlite import SqliteJournal
 from livery.domain import claims
@@ -139,7 +140,9 @@ async def main(appends: int, folder: Path) -> bool:
     async with open_sqlite_journal(folder / "journal.sqlite") as journal:
         many = await measured(appends, lambda: write(journal, WRITERS, appends))
         print(many.told(f"append, {WRITERS} writers at once"))
-        reads = await measured(appends // 5, lambda: read(journal, WRITERS, appends // 5))
+        reads = await measured(
+            appends // 5, lambda: read(journal, WRITERS, appends // 5)
+        )
         print(reads.told(f"read of seven events, {WRITERS} at once"))
     async with open_sqlite_journal(folder / "alone.sqlite") as journal:
         alone = await measured(appends // 10, lambda: write(journal, 1, appends // 10))

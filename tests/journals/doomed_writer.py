@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writers that are killed: they say on standard output what was acknowledged.
 
-`run PATH NAME` appends until it is killed from outside. `steps PATH` is killed by
+`run PATH NAME` appends until it is killed from outside. `steps FOLDER` is killed by
 itself: one process for each step of the database, just before it, until one
-comes to its end.
+comes to its end. `race PATH NAME TIMES` is not killed, and races for one stream.
 """
 
 import itertools
@@ -20,7 +20,7 @@ import anyio
 from livery.adapters.journals import open_sqlite_journal
 from livery.domain.claims import ClaimId, CreationDoubted
 from livery.domain.deciders import Instant
-from livery.ports.required.journal import Journal, claim_stream
+from livery.ports.required.journal import Journal, StreamMoved, claim_stream
 
 WRITERS = 16
 EVENTS = 3
@@ -95,11 +95,29 @@ def steps(folder: Path) -> None:
     raise AssertionError(f"it had more than {STEPS_MAX} steps")
 
 
+async def race(path: Path, name: str, times: int) -> None:
+    """Win `times` versions of one stream, against whoever else wants them."""
+    stream = claim_stream(ClaimId("prize"))
+    async with open_sqlite_journal(path) as journal:
+        won = 0
+        while won < times:
+            event = CreationDoubted(reason=f"{name}/{won}", at=Instant(0.5))
+            version = (await journal.read(stream)).version
+            try:
+                await journal.append(stream, (event,), expected_version=version)
+            except StreamMoved:
+                continue
+            won += 1
+            os.write(1, f"{name}/{won - 1} {version + 1}\n".encode())
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["run", path, prefix]:
             anyio.run(run, Path(path), prefix)
         case ["steps", folder]:
             steps(Path(folder))
+        case ["race", path, name, times]:
+            anyio.run(race, Path(path), name, int(times))
         case _:
             raise SystemExit(__doc__)

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.anyio
 DOOMED = Path(__file__).with_name("doomed_writer.py")
 ROUNDS = 3
 WRITERS_AT_ONCE = 2
+RACES = 60
 LIFE_SECONDS_MAX = 0.6
 PATIENCE_SECONDS = 60.0
 
@@ -65,6 +66,20 @@ async def test_a_kill_at_each_step_loses_and_tears_nothing(tmp_path: Path) -> No
         "together.1": EVENTS,
         "together.2": EVENTS,
     }
+
+
+async def test_processes_that_race_win_each_version_once(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    racers = [_writer(path, f"r{number}", "race", RACES) for number in range(3)]
+
+    for racer in racers:
+        assert racer.process.wait(PATIENCE_SECONDS) == 0
+
+    told = _versions([line for racer in racers for line in racer.told()])
+    async with open_sqlite_journal(path) as journal:
+        marks = marks_of((await journal.read(stream("prize"))).events)
+    assert len(marks) == 3 * RACES
+    assert told == {mark: version for version, mark in enumerate(marks, 1)}
 
 
 async def test_a_live_reader_sees_a_killed_writer_s_appends(tmp_path: Path) -> None:
@@ -128,11 +143,14 @@ class _Writer:
         self.process.wait()
 
 
-def _writer(path: Path, prefix: str) -> _Writer:
+def _writer(
+    path: Path, prefix: str, does: str = "run", times: int | None = None
+) -> _Writer:
     says = path.with_name(f"{prefix}.told")
+    rest = [] if times is None else [str(times)]
     with says.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, DOOMED, "run", path, prefix], stdout=file
+            [sys.executable, DOOMED, does, path, prefix, *rest], stdout=file
         )
     return _Writer(process, says)
 
