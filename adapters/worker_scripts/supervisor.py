@@ -14,7 +14,6 @@ the deadline, ends every descendant, and writes what it saw in one step.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import resource
@@ -25,20 +24,18 @@ from types import FrameType
 from typing import NoReturn, cast
 
 from . import run_folder
-from .accounts import NoSuchAccount, find_account
+from .accounts import NoSuchAccount
 from .processes import (
     DRAIN_SECONDS,
-    MARKER,
     NotStarted,
-    Program,
     Tree,
     become_subreaper,
     close_all_but,
-    initial_environment,
     look_at,
     start,
     wake_on_child,
 )
+from .run_request import Misused, open_stdin, read_request, to_program
 from .spool import Spool, join
 
 READ_BYTES = 64 * 1024
@@ -51,10 +48,6 @@ RECEIPT_TRY_SECONDS = 1.0
 OUTPUTS = ("stdout", "stderr")
 
 _terms: list[int] = []
-
-
-class Misused(Exception):
-    """The call or its request is none; the text says why."""
 
 
 class SpooledOutlets:
@@ -239,11 +232,11 @@ def _run_command(
     subreaper = become_subreaper()
     wake = wake_on_child()
     begun = time.monotonic()
-    stdin = _stdin(request)
+    stdin = open_stdin(request, folder)
     streams = (stdin, outlets.writing[0], outlets.writing[1])
     try:
         leader = start(
-            _program(request),
+            to_program(request),
             streams,
             open_files=resource.getrlimit(resource.RLIMIT_NOFILE),
         )
@@ -293,89 +286,13 @@ def _how_the_leader_ended(status: int) -> dict[str, object]:
     return {"how": "exited", "number": os.WEXITSTATUS(status)}
 
 
-def _stdin(request: dict[str, object]) -> int:
-    """Return what the command reads: a file, the given bytes, or nothing."""
-    path = cast("str | None", request["stdin_path"])
-    if path is not None:
-        try:
-            return os.open(_to_bytes(path), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as fault:
-            raise NotStarted("stdin %s: %s" % (path, fault.strerror)) from None
-    given = base64.b64decode(cast("str", request["stdin_base64"]))
-    if not given:
-        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    # Nameless: it goes when the command and we have closed it.
-    folder = os.path.dirname(cast("str", request["run_dir"]))
-    name = os.path.join(folder, ".stdin.%s" % request["mark"])
-    file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    os.unlink(name)
-    view = memoryview(given)
-    while view:
-        view = view[os.write(file, view) :]
-    os.lseek(file, 0, os.SEEK_SET)
-    return file
-
-
-def _program(request: dict[str, object]) -> Program:
-    account = find_account(cast("str | None", request["user"]))
-    env = initial_environment()
-    if account is not None:
-        env[b"HOME"] = os.fsencode(account.home)
-    for name, value in cast("dict[str, str]", request["env"]).items():
-        env[_to_bytes(name)] = _to_bytes(value)
-    env[MARKER] = str(request["mark"]).encode()
-    return Program(
-        argv=[_to_bytes(word) for word in cast("list[str]", request["argv"])],
-        cwd=_to_bytes(cast("str", request["cwd"])),
-        env=env,
-        account=account,
-    )
-
-
-def _to_bytes(word: str) -> bytes:
-    return word.encode("utf-8", "surrogateescape")
-
-
-_REQUEST: dict[str, tuple[type, ...]] = {
-    "argv": (list,),
-    "cwd": (str,),
-    "env": (dict,),
-    "user": (str, type(None)),
-    "timeout_seconds": (int, float),
-    "grace_seconds": (int, float),
-    "output_bytes_max": (int,),
-    "stdin_path": (str, type(None)),
-    "stdin_base64": (str,),
-}
-
-
-def _read_request(text: bytes, folder: str) -> dict[str, object]:
-    try:
-        request = json.loads(text.decode("utf-8", "surrogatepass"))
-    except ValueError as fault:
-        raise Misused("the request is no JSON: %s" % fault) from None
-    if not isinstance(request, dict):
-        raise Misused("the request is no JSON object")
-    found = cast("dict[str, object]", request)
-    for key, kinds in _REQUEST.items():
-        if not isinstance(found.get(key), kinds):
-            raise Misused("%s is missing or of another kind" % key)
-    for key in found:
-        if key not in _REQUEST:
-            raise Misused("%s is unknown" % key)
-    if not found["argv"]:
-        raise Misused("argv is empty")
-    found["run_dir"] = folder
-    return found
-
-
 def _answer(arguments: list[str]) -> dict[str, object]:
     if len(arguments) < 2 or not os.path.isabs(arguments[1]):
         raise Misused("wanted: launch|status|stop|forbid and an absolute RUN_DIR")
     command, folder, *rest = arguments
     folder = os.path.normpath(folder)
     if command == "launch" and not rest:
-        return launch(folder, _read_request(sys.stdin.buffer.read(), folder))
+        return launch(folder, read_request(sys.stdin.buffer.read()))
     if command == "forbid" and not rest:
         return run_folder.forbid(folder)
     if rest == [] or (len(rest) == 2 and rest[0] == "--wait"):
