@@ -60,11 +60,11 @@ def carry_out(arguments: Sequence[str]) -> int:
     except Exception as error:
         if shared.debug:
             raise
-        return _tell(error, shared)
+        return tell(error, shared)
     return ended if isinstance(ended, int) else Status.GRADED
 
 
-def _tell(error: Exception, shared: Shared) -> int:
+def tell(error: Exception, shared: Shared) -> int:
     """Tell what ended the command; a mistake of ours is told apart."""
     found = list(leaves(error))
     ours = [one for one in found if not isinstance(one, Fault | Refusal)]

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import attrs
 import pytest
 
+from livery.adapters.journals import open_sqlite_journal
 from livery.entrypoints.command_line.main import carry_out
 
 GRADER = 'read -r mark; echo "$mark"; test "$(cat answer 2>/dev/null)" = {answer}'
@@ -99,3 +101,13 @@ def sandboxes(state: Path) -> list[str]:
     """Return what is left of local sandboxes."""
     folder = state / "sandboxes"
     return sorted(os.listdir(folder)) if folder.exists() else []
+
+
+def open_claims(state: Path) -> tuple[str, ...]:
+    """Return the ids of the claims that the journal has open."""
+
+    async def read() -> tuple[str, ...]:
+        async with open_sqlite_journal(state / "journal.sqlite") as journal:
+            return await journal.open_streams("claims")
+
+    return anyio.run(read)

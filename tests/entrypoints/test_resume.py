@@ -10,6 +10,7 @@ import pytest
 
 from .command_lines import (
     Livery,
+    open_claims,
     rewards,
     rows_of,
     sandboxes,
@@ -147,17 +148,21 @@ def test_a_second_signal_ends_at_once_and_the_reaper_finds_the_rest(
 
     assert process.returncode == 130
     assert "`livery claims reap`" in err
-    listed = livery("claims", "list")
-    assert "to release" in listed.out
+    assert "to release" in livery("claims", "list").out
     (name,) = sandboxes(state)
-    claim = next(word for word in listed.out.split() if "session" in word)
-    assert claim[:20] in livery("claims", "list").out
+    (claim,) = open_claims(state)
+    before = livery("claims", "explain", claim)
+    assert "ClaimRequested" in before.out
+    assert "Nobody uses it: `livery claims reap` gives it back." in before.out
     assert livery("claims", "reap", "--dry-run").status == 0
     assert sandboxes(state) == [name]
     reaped = livery("claims", "reap")
     assert reaped.status == 0, reaped.err
     assert "released" in reaped.out
     assert sandboxes(state) == []
+    after = livery("claims", "explain", claim)
+    assert "ClaimReleased" in after.out
+    assert "It was given back; nothing is left of it." in after.out
 
 
 @pytest.mark.case("FC-112")
