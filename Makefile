@@ -15,6 +15,11 @@ CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# The threshold is in pyproject.toml; `coverage report` fails below it. What only a
+# peer reaches is counted where peers are: .ci/run reports on both runs together.
+COVERAGE := --cov --cov-report= --cov-fail-under=0
+PEER_CODE := adapters/docker_engine/*
+
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 .NOTPARALLEL:
@@ -42,10 +47,11 @@ check: .venv/ready-to-test ## Lint, types, contracts between folders, the worker
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.8- adapters/worker_scripts
 
 fast-tests: .venv/ready-to-test ## The fast tests, with the coverage that pyproject.toml demands
-	$(PYTEST) -m 'not peer and not long' --cov --cov-report=term:skip-covered --case-results .cache/cases/fast.json $(PYTEST_ARGS)
+	$(PYTEST) -m 'not peer and not long' $(COVERAGE) --case-results .cache/cases/fast.json $(PYTEST_ARGS)
+	$(BIN)/coverage report --skip-covered --omit='$(PEER_CODE)'
 
 test-peers: .venv/ready-to-test ## The tests that need dockerd and other real peers
-	$(BIN)/pytest -m 'peer and not long' --case-results .cache/cases/peers.json $(PYTEST_ARGS)
+	$(BIN)/pytest -m 'peer and not long' $(COVERAGE) --cov-append --case-results .cache/cases/peers.json $(PYTEST_ARGS)
 
 test-long: .venv/ready-to-test ## 10,000 examples for each state machine, and the long tests
 	$(PYTEST) -m 'long or state_machine' --hypothesis-profile=long $(PYTEST_ARGS)
