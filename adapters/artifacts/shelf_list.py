@@ -65,8 +65,10 @@ def from_text(text: bytes, shelf: Shelf) -> dict[str, Entry]:
     match read:
         case {"format": int(found)} if found > FORMAT:
             raise Unreadable(f"a newer Livery wrote its list, in format {found}")
-        case _:
+        case dict():
             pass
+        case _:
+            raise Unreadable("its list is damaged: it is no object")
     try:
         fact = _CONVERTER.structure(read, _List)
     except BaseValidationError as group:

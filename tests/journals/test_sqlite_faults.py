@@ -18,6 +18,7 @@ from livery.adapters.journals import open_sqlite_journal
 from livery.adapters.journals.sqlite import EVENT_CHARACTERS_MAX
 from livery.ports.required.journal import Journal, JournalUnusable
 
+from .disks import small_disk
 from .lives import append, marked, marks_of, stream
 
 pytestmark = pytest.mark.anyio
@@ -72,6 +73,7 @@ async def test_a_file_held_for_another_alone_cannot_be_opened(tmp_path: Path) ->
 
 async def test_a_full_disk_is_told_and_works_on_with_room(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
+        (disk / "ballast").write_bytes(b"x" * 400_000)
         async with open_sqlite_journal(disk / "journal.sqlite") as journal:
             kept, told = await _filled(journal)
             for _ in range(3):
@@ -90,7 +92,6 @@ async def test_a_full_disk_is_told_and_works_on_with_room(tmp_path: Path) -> Non
 
 async def test_a_disk_that_is_full_from_the_start_is_told(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        os.truncate(disk / "ballast", 0)
         with suppress(OSError), (disk / "ballast").open("wb", buffering=0) as file:
             while True:
                 file.write(b"x" * 4096)
@@ -231,21 +232,3 @@ def held(path: Path) -> Generator[sqlite3.Connection]:
     ) as other:
         other.execute("BEGIN IMMEDIATE")
         yield other
-
-
-@contextmanager
-def small_disk(place: Path) -> Generator[Path]:
-    """Mount a disk of one MiB with some ballast to throw off."""
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "livery-test", str(place)]
-    mounted = shutil.which("mount") and subprocess.run(
-        mount, capture_output=True, text=True, check=False
-    )
-    if not mounted or mounted.returncode:
-        reason = mounted.stderr.strip() if mounted else "there is no mount"
-        pytest.skip(f"a disk of its own cannot be mounted: {reason}")
-    try:
-        (place / "ballast").write_bytes(b"x" * 400_000)
-        yield place
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
