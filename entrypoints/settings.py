@@ -108,8 +108,8 @@ class HarnessSettings:
     turn_timeout_seconds: Seconds = attrs.field(
         default=TURN_TIMEOUT_SECONDS,
         metadata=doc(
-            "How long the harness's command may run; enforced in the sandbox. The error"
-            " is agent_timeout.",
+            "How long the harness's command may run; enforced in the sandbox. The"
+            " outcome is timeout, and the work is graded.",
         ),
     )
     options: Options = attrs.field(
