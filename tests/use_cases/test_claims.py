@@ -147,6 +147,7 @@ async def test_a_creation_that_a_killed_process_left_is_adopted() -> None:
     assert held.standing.state.phase is ClaimPhase.HELD
 
 
+@pytest.mark.case("FC-021")
 async def test_nothing_is_made_once_the_release_has_begun() -> None:
     outside = Outside()
     await outside.claim(CLAIM, SPEC, used_by="episode")

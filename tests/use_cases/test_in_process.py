@@ -4,6 +4,7 @@
 from pathlib import Path
 
 import anyio
+import attrs
 import pytest
 
 from livery.adapters.harnesses.nop import NopHarness
@@ -16,7 +17,7 @@ from livery.ports.provided.collect_rollouts import Progress
 from livery.ports.required.artifact_store import Reader, Shelf
 from livery.ports.required.participants import ParticipantFailed
 
-from .outside import Killed, MortalJournal
+from .outside import Killed, MortalJournal, Outside
 from .stable import OWNER, Ground, Stable, task
 
 pytestmark = pytest.mark.anyio
@@ -143,6 +144,25 @@ async def test_close_without_an_activation_answers_the_same_each_time(
     assert closed == again
     assert closed.observations is not None
     assert never.stillness is Stillness.NOTHING_RAN
+
+
+@pytest.mark.case("FC-133")
+async def test_a_seed_that_hangs_delays_no_other(ground: Ground) -> None:
+    async with ground.stable(NopHarness()) as it:
+        outside = Outside()
+        outside.provider.hangs = True
+        slow = attrs.evolve(it.resources, claim=outside.claim)
+        other = ResourcesSessionId("other")
+        async with anyio.create_task_group() as group:
+            group.start_soon(slow.seed, RESOURCES, EPISODE, task())
+            with anyio.fail_after(WAIT_SECONDS):
+                while not outside.provider.made:
+                    await anyio.lowlevel.checkpoint()
+                await it.resources.seed(other, EpisodeId("other"), task())
+            group.cancel_scope.cancel()
+        await it.resources.close(other, EpisodeId("other"))
+
+    assert outside.provider.live == {}
 
 
 async def test_a_closed_session_leaves_nothing_in_memory(ground: Ground) -> None:

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One client for a provider's HTTP, over httpx."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import ClassVar, Final
+
+import anyio
+import attrs
+import httpx
+
+from ...ports.required.faults import Fault
+from .retries import (
+    RETRIED_STATUSES,
+    Delivery,
+    Patience,
+    can_help,
+    delivery_of,
+    retry_after_seconds,
+    wall_clock,
+)
+
+KEEP_ALIVE_SECONDS: Final = 4.0
+"""Shorter than any server keeps idle connections that we know of (5 s and more)."""
+CONNECT_SECONDS: Final = 5.0
+CONNECTIONS_MAX: Final = 256
+
+
+@attrs.frozen
+class HttpFailed(Fault):
+    """No answer came, or none that can be used."""
+
+    kind: ClassVar[str] = "http_failed"
+    message: ClassVar[str] = (
+        "{method} {host} failed after {attempts} attempts ({delivery}): {reason}."
+    )
+    can_retry: ClassVar[bool] = True
+
+    method: str
+    host: str
+    """Host and port alone: paths and queries may hold what is not to be told."""
+    attempts: int
+    delivery: Delivery
+    reason: str
+
+
+@attrs.frozen
+class KeepAliveTooLong(Fault):
+    """Idle connections would be used that the server has closed already."""
+
+    kind: ClassVar[str] = "keep_alive_too_long"
+    message: ClassVar[str] = (
+        "The client would keep idle connections for {client_seconds:g} s, the server"
+        " keeps them for {server_seconds:g} s. The client's time has to be shorter."
+    )
+
+    client_seconds: float
+    server_seconds: float
+
+
+@attrs.frozen
+class HttpClient:
+    """Asks one other side."""
+
+    _http: httpx.AsyncClient
+    patience: Patience = attrs.field(factory=Patience)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        repeatable: bool,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_seconds: float = 30.0,
+    ) -> httpx.Response:
+        """Ask, again where that is right, and return the answer, whatever its status.
+
+        `repeatable` says that asking twice does what asking once does. A redirect is
+        an answer like any other and is not followed.
+
+        Raises:
+            HttpFailed: No answer within the bounds of `patience`.
+        """
+        request = self._http.build_request(
+            method,
+            path,
+            content=content,
+            headers=dict(headers or {}),
+            timeout=httpx.Timeout(timeout_seconds, connect=CONNECT_SECONDS),
+        )
+        until = anyio.current_time() + self.patience.seconds_max
+        for attempt in range(1, self.patience.attempts_max + 1):
+            try:
+                answer = await self._http.send(request)
+            except httpx.TransportError as fault:
+                pause = self._pause_after_fault(
+                    fault, attempt, until, repeatable=repeatable
+                )
+                if pause is None:
+                    raise _failed(request, attempt, fault) from fault
+            else:
+                pause = self._pause_after(answer, attempt, until, repeatable=repeatable)
+                if pause is None:
+                    return answer
+            await anyio.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _pause_after_fault(
+        self,
+        fault: httpx.TransportError,
+        attempt: int,
+        until: float,
+        *,
+        repeatable: bool,
+    ) -> float | None:
+        """Return the pause before the next attempt; None when there is to be none."""
+        sent = delivery_of(fault) is not Delivery.NOT_SENT
+        if not can_help(fault) or (sent and not repeatable):
+            return None
+        return self._within(self.patience.pause(attempt), attempt, until)
+
+    def _pause_after(
+        self, answer: httpx.Response, attempt: int, until: float, *, repeatable: bool
+    ) -> float | None:
+        if answer.status_code not in RETRIED_STATUSES or not repeatable:
+            return None
+        asked = retry_after_seconds(answer.headers, wall_clock())
+        own = self.patience.pause(attempt)
+        return self._within(own if asked is None else asked, attempt, until)
+
+    def _within(self, pause: float, attempt: int, until: float) -> float | None:
+        last = attempt >= self.patience.attempts_max
+        return None if last or anyio.current_time() + pause > until else pause
+
+
+@asynccontextmanager
+async def open_http_client(
+    base: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    patience: Patience | None = None,
+    keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
+    server_keep_alive_seconds: float | None = None,
+) -> AsyncGenerator[HttpClient]:
+    """Open a client for the server at `base`, a URL.
+
+    Raises:
+        KeepAliveTooLong: The server is known to close idle connections earlier.
+    """
+    if (
+        server_keep_alive_seconds is not None
+        and keep_alive_seconds >= server_keep_alive_seconds
+    ):
+        raise KeepAliveTooLong(keep_alive_seconds, server_keep_alive_seconds)
+    limits = httpx.Limits(
+        max_connections=CONNECTIONS_MAX,
+        max_keepalive_connections=CONNECTIONS_MAX,
+        keepalive_expiry=keep_alive_seconds,
+    )
+    async with httpx.AsyncClient(
+        base_url=base,
+        headers=dict(headers or {}),
+        limits=limits,
+        follow_redirects=False,
+        trust_env=False,
+    ) as http:
+        yield HttpClient(http, patience or Patience())
+
+
+def _failed(
+    request: httpx.Request, attempts: int, fault: httpx.TransportError
+) -> HttpFailed:
+    return HttpFailed(
+        method=request.method,
+        host=request.url.netloc.decode("ascii", "replace").rpartition("@")[2],
+        attempts=attempts,
+        delivery=delivery_of(fault),
+        reason=f"{type(fault).__name__}: {fault}".rstrip(": "),
+    )
