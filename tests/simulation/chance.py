@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chance that a seed decides, for each question apart.
+
+What happens to one sandbox does not depend on how often others were asked, so that
+a story stays the same when tasks wake in another order.
+"""
+
+import hashlib
+from collections import Counter
+from typing import TypeVar
+
+import attrs
+
+T = TypeVar("T")
+
+
+@attrs.define
+class Chance:
+    """Draws by the name of what is asked."""
+
+    seed: int
+    _asked: Counter[str] = attrs.field(factory=Counter[str], init=False)
+
+    def number(self, question: str) -> float:
+        """Return the next number in [0, 1) for this question."""
+        self._asked[question] += 1
+        word = f"{self.seed}/{question}/{self._asked[question]}"
+        digest = hashlib.sha256(word.encode()).digest()
+        return int.from_bytes(digest[:7]) / 2**56
+
+    def between(self, question: str, low: float, high: float) -> float:
+        """Return a number from `low` to `high`."""
+        return low + (high - low) * self.number(question)
+
+    def happens(self, question: str, share: float) -> bool:
+        """Tell whether something happens that does so in this share of cases."""
+        return self.number(question) < share
+
+    def one_of(self, question: str, *choices: T) -> T:
+        """Return one of the choices."""
+        return choices[int(self.number(question) * len(choices))]

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulation: a run that is started, killed and resumed until it is complete.
+
+One seed decides everything: how rough the outside is, where each process is killed
+or stopped, what each task does. Time is virtual, so hours take milliseconds.
+`simulate` returns what stands at the end, and every broken rule.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import anyio
+import attrs
+
+from livery.adapters.virtual_clock import SeededIds, leaping_loop
+from livery.domain.claims import OwnerId
+from livery.domain.rollouts import owed
+from livery.domain.tasks import Task, TaskId
+from livery.ports.provided.activate_harness import ActivateHarness
+from livery.ports.provided.claim_sandbox import ClaimSandbox
+from livery.ports.provided.collect_rollouts import CollectRollouts
+from livery.ports.provided.grade_work import GradeWork
+from livery.ports.provided.in_process_agent import InProcessAgent
+from livery.ports.provided.in_process_resources import InProcessResources
+from livery.ports.provided.reap_claims import Finding, ReapClaims
+from livery.ports.provided.release_claim import ReleaseClaim
+from livery.ports.provided.run_episode import RunEpisode
+from livery.ports.required.sandbox_provider import SandboxSpec
+
+from . import checks
+from .chance import Chance
+from .outside import (
+    LATE_SECONDS_MAX,
+    PROVIDER,
+    Killed,
+    Outside,
+    Process,
+    SimulatedProvider,
+)
+from .players import (
+    ProcessArtifacts,
+    ProcessHolders,
+    ProcessJournal,
+    ProcessResults,
+    SimulatedHarness,
+    SimulatedWorld,
+    some_task,
+)
+
+OWNER: Final = OwnerId("simulation")
+DISTURBED_LIVES_MAX: Final = 4
+CALM_LIVES_MAX: Final = 12
+TASKS_MAX: Final = 4
+
+
+@attrs.frozen(kw_only=True)
+class Story:
+    """What a seed came to."""
+
+    seed: int
+    outside: Outside
+    tasks: Mapping[TaskId, Task]
+    disturbed: bool
+    """Whether anything was killed, stopped or went wrong."""
+
+    @property
+    def faults(self) -> list[str]:
+        return self.outside.faults
+
+    @property
+    def told(self) -> str:
+        """The story in lines, for whoever has to find out what went wrong."""
+        return "\n".join((f"seed {self.seed}", *self.outside.trace, *self.faults))
+
+
+def simulate(seed: int) -> Story:
+    """Play one seed to its end."""
+    chance = Chance(seed)
+    roughness = chance.one_of("roughness", 0.0, 0.0, 0.02, 0.1, 0.25)
+    lifetime_seconds = chance.one_of("lifetime", 3600.0, 3600.0, 300.0)
+    outside = Outside(chance, roughness, lifetime_seconds)
+    count = 1 + int(chance.number("tasks") * TASKS_MAX)
+    tasks = {
+        task.task_id: task
+        for task in (some_task(number, chance) for number in range(count))
+    }
+    lives = int(chance.number("lives") * (DISTURBED_LIVES_MAX + 1))
+    for number in range(lives):
+        _live(_Life(outside, tasks, number))
+        checks.after_a_life(outside)
+    outside.clock.move_to(outside.clock.monotonic() + LATE_SECONDS_MAX)
+    for number in range(lives, lives + CALM_LIVES_MAX):
+        if _live(_Life(outside, tasks, number, calm=True)):
+            break
+    else:
+        outside.faults.append("the run did not come to an end")
+    story = Story(
+        seed=seed,
+        outside=outside,
+        tasks=tasks,
+        disturbed=bool(lives) or roughness > 0 or lifetime_seconds < 3600,
+    )
+    checks.at_the_end(outside, tasks, disturbed=story.disturbed)
+    return story
+
+
+@attrs.define
+class _Life:
+    """What one process does from its start to its end."""
+
+    outside: Outside
+    tasks: Mapping[TaskId, Task]
+    number: int
+    calm: bool = False
+    complete: bool = False
+
+    async def live(self, process: Process) -> None:
+        chance = self.outside.chance
+        collect, reap = self._wired(process)
+        async with anyio.create_task_group() as group:
+            if not self.calm:
+                group.start_soon(self._disturb, process, collect)
+            if self.calm or chance.happens("reap first", 0.5):
+                await reap()
+            repeats = 1 + int(self.outside.chance.seed % 3 == 0)
+            await collect(owed(list(self.tasks), repeats, collect.results.records()))
+            if self.calm or chance.happens("reap last", 0.5):
+                report = await reap()
+                plan = owed(list(self.tasks), repeats, collect.results.records())
+                findings = {reaped.finding for reaped in report.reaped}
+                self.complete = not plan and findings <= {Finding.RELEASED}
+            group.cancel_scope.cancel()
+
+    async def _disturb(self, process: Process, collect: CollectRollouts) -> None:
+        """Kill or stop the process at some moment, if not at a step."""
+        chance, clock = self.outside.chance, self.outside.clock
+        await clock.sleep(chance.between("disturbed at", 0, 900))
+        if chance.happens("stopped", 0.5):
+            self.outside.note(f"{process.name} is stopped")
+            collect.stop()
+            process.stopping = True
+            return
+        process.die()
+        raise Killed
+
+    def _wired(self, process: Process) -> tuple[CollectRollouts, ReapClaims]:
+        journal, artifacts = ProcessJournal(process), ProcessArtifacts(process)
+        clock, world = self.outside.clock, SimulatedWorld()
+        provider, holders = SimulatedProvider(process), ProcessHolders(process)
+        harness = SimulatedHarness(self.tasks)
+        release = ReleaseClaim(journal=journal, clock=clock, provider=provider)
+        claim = ClaimSandbox(
+            journal=journal,
+            clock=clock,
+            provider=provider,
+            owner=OWNER,
+            holders=holders,
+            release=release,
+        )
+        grade = GradeWork(
+            world=world,
+            claim=claim,
+            release=release,
+            artifacts=artifacts,
+            archive_program=b"archive",
+            marks=SeededIds(self.outside.chance.seed * 100 + self.number),
+        )
+        resources = InProcessResources(
+            journal=journal,
+            clock=clock,
+            world=world,
+            spec=SandboxSpec(lifetime_seconds=self.outside.lifetime_seconds),
+            claim=claim,
+            release=release,
+            grade=grade,
+        )
+        agent = InProcessAgent(
+            journal=journal,
+            clock=clock,
+            harness=harness,
+            providers={PROVIDER: provider},
+            activate_harness=ActivateHarness(
+                harness=harness,
+                artifacts=artifacts,
+                clock=clock,
+                supervisor_program=b"supervisor",
+            ),
+        )
+        run_episode = RunEpisode(
+            journal=journal, clock=clock, run="run", resources=resources, agent=agent
+        )
+        collect = CollectRollouts(
+            run_episode=run_episode,
+            results=ProcessResults(process),
+            task=self.tasks.__getitem__,
+            concurrency=3,
+        )
+        reap = ReapClaims(
+            journal=journal,
+            clock=clock,
+            providers={PROVIDER: provider},
+            owner=OWNER,
+            holders=holders,
+        )
+        return collect, reap
+
+
+def _live(life: _Life) -> bool:
+    """Let the process live; tell whether the run is complete and nothing is left."""
+    outside = life.outside
+    steps = None
+    if not life.calm and outside.chance.happens("killed at a step", 0.7):
+        steps = 1 + int(outside.chance.number("steps") ** 2 * 600)
+    name = f"process-{life.number}"
+    process = Process(outside, name, OWNER, steps, calm=life.calm)
+    outside.note(f"{name} begins")
+    loop = {"loop_factory": leaping_loop(outside.clock)}
+    try:
+        anyio.run(life.live, process, backend_options=loop)
+    except BaseException:
+        if not process.dead:
+            raise
+    process.dead = True
+    return life.complete

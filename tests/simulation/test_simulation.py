@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole system in simulated time, from a seed: no rule is ever broken.
+
+A seed that fails is played again with
+`python -m tests.simulation SEED`, which prints its story.
+"""
+
+import pytest
+
+from .simulation import simulate
+
+SEEDS_FAST = 200
+SEEDS_LONG = 5_000
+BATCH = 50
+
+
+def play(first: int, count: int) -> None:
+    broken = [
+        story
+        for seed in range(first, first + count)
+        if (story := simulate(seed)).faults
+    ]
+
+    told = [f"seed {story.seed}: {story.faults[0]}" for story in broken]
+    assert not told, "python -m tests.simulation SEED tells the story of\n" + "\n".join(
+        told
+    )
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS_FAST, BATCH))
+def test_no_rule_is_broken_whatever_goes_wrong(first: int) -> None:
+    play(first, BATCH)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(SEEDS_FAST, SEEDS_LONG, BATCH))
+def test_no_rule_is_broken_in_thousands_of_stories(first: int) -> None:
+    play(first, BATCH)
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 4))
+def test_a_seed_tells_the_same_story_again(seed: int) -> None:
+    assert simulate(seed).told == simulate(seed).told
