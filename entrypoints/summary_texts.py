@@ -109,7 +109,7 @@ def _head(summary: Summary) -> list[tuple[int, str]]:
         (
             1,
             f"Harness {card.harness} in sandboxes of {card.sandbox}{repeats}."
-            f" Run {card.run}, begun {card.created_at} by Livery {card.livery}.",
+            f" Begun {card.created_at} by Livery {card.livery}.",
         ),
     ]
 
