@@ -33,6 +33,7 @@ FOLDERS = {"work": 0o755, "home": 0o700, "tmp": 0o700, "scratch": 0o700}
 MAKING = ".making-"
 MAKING_SECONDS_MAX = 600.0
 """After this long nobody is still making a folder."""
+REMOVALS_MAX = 100
 RECORD_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -181,7 +182,16 @@ def remove(folder: Path) -> None:
     """
     for half in folder.parent.glob(f"{MAKING}{folder.name}.*"):
         _remove_whole(half)
-    _remove_whole(folder)
+    for attempt in range(1, REMOVALS_MAX + 1):
+        try:
+            _remove_whole(folder)
+        except OSError as fault:
+            # Somebody else is removing it too, and moves what we were looking at.
+            is_shared = fault.errno in (errno.ENOENT, errno.ENOTEMPTY)
+            if not is_shared or attempt == REMOVALS_MAX:
+                raise
+        else:
+            return
 
 
 def sweep(root: Path) -> None:

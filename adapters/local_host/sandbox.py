@@ -83,6 +83,7 @@ class LocalHostSandbox:
     _starts: int = attrs.field(default=0, init=False)
     _starting: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
     _is_closed: bool = attrs.field(default=False, init=False)
+    _let_go: anyio.Event = attrs.field(factory=anyio.Event, init=False)
 
     @property
     def sandbox_id(self) -> SandboxId:
@@ -177,6 +178,7 @@ class LocalHostSandbox:
     async def disconnect(self) -> None:
         """End this handle's worker, and what runs through it; nothing more."""
         if self._is_closed:
+            await self._let_go.wait()
             return
         self._is_closed = True
         self.in_use.cancel()
@@ -189,7 +191,8 @@ class LocalHostSandbox:
                     lambda: shutil.rmtree(self.scratch, ignore_errors=True),
                     limiter=self.threads,
                 )
-        self.on_closed(self)
+            self.on_closed(self)
+            self._let_go.set()
 
     async def check_ready(self, *, seconds: float) -> str | None:
         """Run a first command; return what is wrong, or None."""

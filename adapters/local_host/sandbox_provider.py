@@ -156,17 +156,15 @@ class LocalHostSandboxProvider:
         sandbox = self._handle(folder, record)
         try:
             wrong = await sandbox.check_ready(seconds=FOUND_READY_SECONDS)
-            if wrong is None:
-                return self._kept(sandbox)
-            if (await sandbox.status()).liveness is Liveness.ENDED:
-                wrong = None
         except BaseException:
             await sandbox.disconnect()
             raise
+        if wrong is None:
+            return self._kept(sandbox)
         await sandbox.disconnect()
-        if wrong is not None:
-            raise SandboxFailed(self.name, folder.name, "find", wrong)
-        return None
+        if (await sandbox.status()).liveness is Liveness.ENDED:
+            return None
+        raise SandboxFailed(self.name, folder.name, "find", wrong)
 
     async def connect(
         self, access: SandboxAccess, *, borrower: ClaimId
@@ -225,8 +223,6 @@ class LocalHostSandboxProvider:
         await self._let_go(folder)
         try:
             await self._in_thread(lambda: claim_folders.remove(folder))
-        except FileNotFoundError:
-            pass  # Somebody else was faster.
         except OSError as fault:
             raise DestroyFailed(self.name, label.claim, str(fault)) from fault
         if await self._in_thread(folder.exists):
@@ -361,8 +357,9 @@ class LocalHostSandboxProvider:
             marked = attrs.evolve(record, state=state, reason=reason)
             try:
                 claim_folders.write_record(folder, marked)
-            except FileNotFoundError:
-                return  # Removed meanwhile.
+            except OSError as fault:
+                # It may be removed meanwhile; and a full disk must not keep it.
+                _LOG.warning("%s is not marked as %s: %s", folder, state, fault)
 
         await self._in_thread(mark)
 

@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -473,6 +474,101 @@ def test_the_contracts_hold_without_roots_rights(tmp_path: Path) -> None:
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert " skipped" not in ran.stdout
+
+
+@pytest.mark.case("FC-140")
+async def test_a_worker_that_keeps_silent_is_given_up(root: Path) -> None:
+    silent = program(root.parent / "silent", "exec sleep 600")
+    spec = attrs.evolve(SPEC, create_timeout_seconds=0.5)
+    async with open_local_host(LocalHostConfig(root=root, python=silent)) as provider:
+        fault = await caught(provider.create(places.new_label(), spec))
+
+        assert isinstance(fault, CreateFailed)
+        assert "longer than 0.5 s" in fault.reason
+        assert list(root.iterdir()) == []
+
+
+async def test_a_create_that_cannot_be_undone_is_told_and_stays_listed(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spoiling = program(root.parent / "spoiling", "echo spoilt > claim.json")
+    label = places.new_label()
+    config = LocalHostConfig(root=root, python=spoiling)
+    async with open_local_host(config) as provider:
+        fault = await caught(provider.create(label, SPEC))
+
+    assert isinstance(fault, CreateFailed)
+    assert "was not undone" in caplog.text
+    shutil.rmtree(places.folder_of(root, label))
+
+
+async def test_a_found_sandbox_that_does_not_work_is_no_absent_one(root: Path) -> None:
+    label = places.new_label()
+    async with places.provider_in(root) as provider:
+        access = (await provider.create(label, SPEC)).access()
+
+    broken = LocalHostConfig(root=root, python="/bin/true")
+    async with open_local_host(broken) as provider:
+        finding = await caught(provider.find(label))
+        borrowing = await caught(provider.connect(access, borrower=ClaimId("b")))
+        assert isinstance(finding, SandboxFailed)
+        assert isinstance(borrowing, SandboxLost)
+        await provider.destroy(label)
+
+
+async def test_destroying_at_once_succeeds_for_all(
+    provider: LocalHostSandboxProvider,
+) -> None:
+    label = places.new_label()
+    sandbox = await provider.create(label, SPEC)
+    await said(sandbox, "for n in $(seq 300); do mkdir -p $n; : > $n/f; done")
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(provider.destroy, label)
+
+
+async def test_a_place_that_went_away_is_told(tmp_path: Path) -> None:
+    root = tmp_path / "gone"
+    async with places.provider_in(root) as provider:
+        root.rmdir()
+        fault = await caught(provider.create(places.new_label(), SPEC))
+
+    assert isinstance(fault, CreateFailed)
+    assert fault.step == "create"
+
+
+@pytest.mark.peer("root")
+async def test_a_full_disk_does_not_keep_a_sandbox(tmp_path: Path) -> None:
+    root, label = tmp_path / "place", places.new_label()
+    root.mkdir()
+    with places.small_file_system(root, "size=256k"):
+        async with places.provider_in(root) as provider:
+            sandbox = await provider.create(label, SPEC)
+            filled = await sandbox.exec(
+                shell("cat /dev/zero > full; : > more", timeout_seconds=20.0)
+            )
+            assert b"No space left" in filled.stderr.kept
+
+            await provider.destroy(label)
+
+            assert list(root.iterdir()) == []
+
+
+async def test_depth_keeps_nothing(provider: LocalHostSandboxProvider) -> None:
+    label = places.new_label()
+    sandbox = await provider.create(label, SPEC)
+    name = "d" * 200
+    script = f"n=0; while test $n -lt 60; do mkdir {name}; cd {name}; n=$((n+1)); done"
+    await said(sandbox, f"{script}; : > file")
+
+    await provider.destroy(label)
+
+
+def program(path: Path, script: str) -> str:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
 
 
 async def keep(sandbox: LocalHostSandbox, script: str, heard: list[Ended]) -> None:
