@@ -54,6 +54,7 @@ STATUSES: dict[str, int] = {
     "stream_moved": 409,
     "ticket_taken": 409,
     # Understood, but not accepted.
+    "bad_address": 422,
     "bad_name": 422,
     "born_expired": 422,
     "image_missing": 422,
@@ -76,6 +77,7 @@ STATUSES: dict[str, int] = {
     "extra_missing": 500,
     "journal_too_new": 500,
     "journal_unusable": 500,
+    "keep_alive_too_long": 500,
     "plug_in_broken": 500,
     "plug_in_twice": 500,
     "result_log_unusable": 500,
@@ -86,6 +88,7 @@ STATUSES: dict[str, int] = {
     "channel_ended": 502,
     "create_failed": 502,
     "destroy_failed": 502,
+    "http_failed": 502,
     "launch_failed": 502,
     "participant_failed": 502,
     "provider_forbidden": 502,
