@@ -313,6 +313,8 @@ class Child:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             self.process.kill()
             self.process.wait(GOODBYE_SECONDS)
+        os.close(self.calls)
+        os.close(self.answers)
 
 
 def verdict(child: Child, task: dict[str, Any]) -> str:
