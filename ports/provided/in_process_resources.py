@@ -19,6 +19,7 @@ from ...domain.failures import (
     PROVIDER_QUOTA_EXHAUSTED,
     PROVIDER_UNAVAILABLE,
     REQUEST_REFUSED,
+    SESSION_LOST,
     SESSION_RELEASE_FAILED,
     FailureKind,
 )
@@ -42,7 +43,7 @@ from ..required.clock import Clock
 from ..required.faults import Fault
 from ..required.journal import Journal, resources_session_stream
 from ..required.participants import ParticipantFailed, Turn
-from ..required.sandbox import SandboxAccess
+from ..required.sandbox import SandboxAccess, SandboxLost
 from ..required.sandbox_provider import CapacityExhausted, ClaimLabel, SandboxSpec
 from ..required.world import TaskRefused, World
 from .carry_out import Standing, carry_out, read_state
@@ -281,8 +282,14 @@ def _failed(step: str, error: Fault | Refusal) -> ParticipantFailed:
         step=step,
         failure_kind=_kind(step, error),
         reason=str(error),
-        terminal=not (isinstance(error, Fault) and error.can_retry),
+        terminal=not _is_lost(error)
+        and not (isinstance(error, Fault) and error.can_retry),
     )
+
+
+def _is_lost(error: Fault | Refusal) -> bool:
+    """Tell whether the sandbox is gone, or its claim given back by another process."""
+    return isinstance(error, SandboxLost | ClaimNotUsable)
 
 
 def _kind(step: str, error: Fault | Refusal) -> FailureKind:
@@ -290,6 +297,8 @@ def _kind(step: str, error: Fault | Refusal) -> FailureKind:
         return SESSION_RELEASE_FAILED
     if isinstance(error, CapacityExhausted):
         return PROVIDER_QUOTA_EXHAUSTED
+    if _is_lost(error):
+        return SESSION_LOST
     if isinstance(error, Refusal | TaskRefused):
         return REQUEST_REFUSED
     return PROVIDER_UNAVAILABLE

@@ -112,6 +112,8 @@ def _row_is_true(
     if result is None:
         if not disturbed:
             outside.broken(6, f"{episode.key} failed for no reason: {failure}")
+        if _object(failure)["terminal"]:
+            outside.broken(6, f"{episode.key} blames a good request: {failure}")
         return
     told = _object(result)
     if told["ng_agent_observations"] is None:

@@ -120,7 +120,7 @@ class _Life:
         async with anyio.create_task_group() as group:
             if not self.calm:
                 group.start_soon(self._disturb, process, collect)
-            if self.calm or chance.happens("reap first", 0.5):
+            if chance.happens("reap first", 0.25):
                 await reap()
             repeats = 1 + int(self.outside.chance.seed % 3 == 0)
             await collect(owed(list(self.tasks), repeats, collect.results.records()))
