@@ -3,6 +3,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -236,3 +237,19 @@ def test_a_forged_answer_is_no_value(tmp_path: Path, reply: Any, told: str) -> N
 def test_words_that_are_no_use_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert grader.main([]) == grader.MISUSED
     assert "usage" in capsys.readouterr().err
+
+
+def test_it_runs_on_python_3_8_and_newer() -> None:
+    told = subprocess.run(
+        [
+            *(sys.executable, "-c", "import sys, vermin; sys.exit(vermin.main())"),
+            *("--quiet", "--no-tips", "--violations", "--target=3.8-"),
+            grader.__file__,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert told.returncode == 0, told.stdout + told.stderr
