@@ -21,7 +21,6 @@ EXCUSED: dict[str, str] = {
     "domain/claims.py": ONE_AGGREGATE,
     "domain/episodes.py": ONE_AGGREGATE,
     "domain/resources_sessions.py": ONE_AGGREGATE,
-    "ports/contracts/journal.py": "one list of cases, which has no parts",
     "ports/provided/in_process_agent.py": ONE_PROTOCOL,
     "ports/provided/run_episode.py": ONE_ORDER,
 }
