@@ -8,7 +8,7 @@ comes leaves the output open.
 
 import struct
 
-from .engine_connection import BadAnswer, EngineConnection, Gone
+from .engine_connection import BadAnswer, EngineConnection
 
 STDOUT, STDERR = 1, 2
 STDERR_KEPT_BYTES = 8 * 1024
@@ -31,17 +31,11 @@ class AttachedExec:
 
     async def send(self, data: bytes) -> None:
         """Send input; raises `OSError` when nobody takes it any more."""
-        try:
-            await self._connection.send(data)
-        except Gone as failure:
-            raise BrokenPipeError("the exec takes no more input") from failure
+        await self._connection.send(data)
 
-    async def send_end(self) -> None:
-        """Say that the input is at its end."""
-        try:
-            await self._connection.send_end()
-        except (OSError, *Gone) as failure:
-            raise BrokenPipeError("the exec takes no more input") from failure
+    def send_end(self) -> None:
+        """Say that the input is at its end; raises `OSError`."""
+        self._connection.send_end()
 
     async def receive(self) -> tuple[int, bytes] | None:
         """Return the next piece of output and which it belongs to; None at the end.
@@ -66,9 +60,9 @@ class AttachedExec:
                 return None
             self._held += more
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Close the streams; the process itself goes on until it notices."""
-        await self._connection.aclose()
+        self._connection.close()
 
 
 class WorkerStream:
@@ -123,4 +117,4 @@ class WorkerStream:
 
     async def aclose(self) -> None:
         """Close both directions; a pending `receive` ends."""
-        await self._attached.aclose()
+        self._attached.close()

@@ -17,13 +17,19 @@ LOOK_SECONDS = 0.02
 LOOK_SECONDS_MAX = 1.0
 
 
-async def remove(engine: Engine, label: ClaimLabel, container: str) -> None:
+async def remove(
+    engine: Engine,
+    label: ClaimLabel,
+    container: str,
+    *,
+    seconds: float = DESTROY_SECONDS,
+) -> None:
     """Remove a container, in whatever state it is, until it is seen gone.
 
     Raises:
-        DestroyFailed: It is still there after `DESTROY_SECONDS`.
+        DestroyFailed: It is still there after `seconds`.
     """
-    deadline = time.monotonic() + DESTROY_SECONDS
+    deadline = time.monotonic() + seconds
     pause, said = LOOK_SECONDS, "it is still there"
     while True:
         try:

@@ -11,9 +11,17 @@ Every method may raise `ProviderUnreachable`, `ProviderForbidden`, and
 
 import json
 import math
+import socket
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+)
+from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol, TypeVar, cast
 from urllib.parse import quote, urlencode
 
@@ -28,7 +36,6 @@ from .engine_address import EngineAddress
 from .engine_connection import (
     BadAnswer,
     EngineConnection,
-    Gone,
     Head,
     open_connection,
 )
@@ -49,6 +56,7 @@ CONTROL_SECONDS = 30.0
 ABORT_SECONDS = 10.0
 PULL_SILENCE_SECONDS = 600.0
 """How long a pull may say nothing; how long it may take is the caller's."""
+DONE_STATUSES = frozenset({200})
 EXEC_STATUSES = frozenset({101, 200})
 
 Answer = TypeVar("Answer")
@@ -87,8 +95,19 @@ class _ControlClient(Protocol):
 class Engine:
     """A Docker Engine at one address."""
 
-    def __init__(self, address: EngineAddress, *, provider: str) -> None:
-        """Speak to the engine at `address` once it is asked something."""
+    def __init__(
+        self,
+        address: EngineAddress,
+        *,
+        provider: str,
+        control_seconds: float = CONTROL_SECONDS,
+    ) -> None:
+        """Speak to the engine at `address` once it is asked something.
+
+        `control_seconds` bounds a short question; attached execs and archives take
+        the time that they take.
+        """
+        self._control_seconds = control_seconds
         self.address = address
         self.place = EnginePlace(provider=provider, address=address.url)
         self._threads = anyio.CapacityLimiter(THREADS_MAX)
@@ -189,27 +208,24 @@ class Engine:
         )
         exec_id = to_id(raw)
         body = json.dumps({"Detach": False, "Tty": False}).encode()
+        target = await self._target(f"/exec/{exec_id}/start")
         connection = await self._connect()
         try:
-            await connection.request(
-                "POST",
-                await self._target(f"/exec/{exec_id}/start"),
-                {
-                    "Connection": "Upgrade",
-                    "Upgrade": "tcp",
-                    "Content-Type": "application/json",
-                    "Content-Length": str(len(body)),
-                },
-            )
-            await connection.send(body)
-            head = await connection.head()
-            if head.status not in EXEC_STATUSES:
-                raise await _refusal(connection, head)
-        except (BadAnswer, *Gone) as failure:
-            await connection.aclose()
-            raise self._broken(failure) from failure
+            with self._unbroken():
+                await connection.request(
+                    "POST",
+                    target,
+                    {
+                        "Connection": "Upgrade",
+                        "Upgrade": "tcp",
+                        "Content-Type": "application/json",
+                        "Content-Length": str(len(body)),
+                    },
+                )
+                await connection.send(body)
+                await _check(connection, statuses=EXEC_STATUSES)
         except BaseException:
-            await connection.aclose()
+            connection.close()
             raise
         return AttachedExec(exec_id, connection)
 
@@ -222,14 +238,22 @@ class Engine:
     async def put_archive(
         self, container: str, folder: str, pieces: AsyncIterator[bytes], *, length: int
     ) -> None:
-        """Unpack a tar of `length` bytes into a folder of the container."""
+        """Unpack a tar of `length` bytes into a folder of the container.
+
+        What `pieces` raises comes through as it is.
+        """
+        target = await self._archive_target(container, folder)
         connection = await self._connect()
         try:
-            await connection.request(
-                "PUT",
-                await self._archive_target(container, folder),
-                {"Content-Type": "application/x-tar", "Content-Length": str(length)},
-            )
+            with self._unbroken():
+                await connection.request(
+                    "PUT",
+                    target,
+                    {
+                        "Content-Type": "application/x-tar",
+                        "Content-Length": str(length),
+                    },
+                )
             try:
                 async for piece in pieces:
                     if not await _is_sent(connection, piece):
@@ -237,33 +261,25 @@ class Engine:
             except BaseException:
                 await _abort(connection)
                 raise
-            head = await connection.head()
-            if head.status != 200:
-                raise await _refusal(connection, head)
-        except (BadAnswer, *Gone) as failure:
-            raise self._broken(failure) from failure
+            with self._unbroken():
+                await _check(connection)
         finally:
-            await connection.aclose()
+            connection.close()
 
     @asynccontextmanager
     async def get_archive(
         self, container: str, path: str
     ) -> AsyncGenerator[AsyncIterator[bytes]]:
         """Open a tar of what is under a path of the container."""
+        target = await self._archive_target(container, path)
         connection = await self._connect()
         try:
-            try:
-                await connection.request(
-                    "GET", await self._archive_target(container, path), {}
-                )
-                head = await connection.head()
-                if head.status != 200:
-                    raise await _refusal(connection, head)
-            except (BadAnswer, *Gone) as failure:
-                raise self._broken(failure) from failure
+            with self._unbroken():
+                await connection.request("GET", target, {})
+                head = await _check(connection)
             yield connection.body(head)
         finally:
-            await connection.aclose()
+            connection.close()
 
     async def aclose(self) -> None:
         """Close the connections that are kept for the next call."""
@@ -296,11 +312,13 @@ class Engine:
         self,
         act: Callable[[_ControlClient], Answer],
         *,
-        seconds: float = CONTROL_SECONDS,
+        seconds: float | None = None,
     ) -> Answer:
+        limit = self._control_seconds if seconds is None else seconds
+
         def run() -> Answer:
             try:
-                return act(self._client(seconds))
+                return act(self._client(limit))
             except docker.errors.APIError as failure:
                 status = 0 if failure.response is None else failure.response.status_code
                 raise to_refused(status, str(failure.explanation or "")) from failure
@@ -310,7 +328,7 @@ class Engine:
                 OSError,
                 ValueError,
             ) as failure:
-                raise self.place.from_library(failure, seconds) from failure
+                raise self.place.from_library(failure, limit) from failure
 
         return await anyio.to_thread.run_sync(
             run, limiter=self._threads, abandon_on_cancel=True
@@ -323,6 +341,7 @@ class Engine:
         with self._opening:
             client = self._clients.get(limit)
         if client is None:
+            _knock(self.address, limit)
             # Unlocked: an engine that hangs here must not hold up other threads.
             client = docker.APIClient(
                 base_url=self.address.url,
@@ -339,9 +358,38 @@ class Engine:
         # The stubs leave most arguments and answers of these calls untyped.
         return cast("_ControlClient", client)
 
-    def _broken(self, failure: Exception) -> Exception:
-        text = str(failure) or type(failure).__name__
-        return self.place.unreachable(f"the exchange broke off ({text})")
+    @contextmanager
+    def _unbroken(self) -> Generator[None]:
+        """Tell an exchange that breaks off as what it is to a caller."""
+        try:
+            yield
+        except (BadAnswer, OSError) as failure:
+            text = str(failure) or type(failure).__name__
+            raise self.place.unreachable(
+                f"the exchange broke off ({text})"
+            ) from failure
+
+
+def _knock(address: EngineAddress, seconds: float) -> None:
+    """Raise what the operating system says when nobody can be reached.
+
+    The `docker` package wraps it in words, and leaves its socket open.
+    """
+    if address.path is None:
+        return
+    with socket.socket(socket.AF_UNIX) as tried:
+        tried.settimeout(seconds)
+        tried.connect(address.path)
+
+
+async def _check(
+    connection: EngineConnection, *, statuses: frozenset[int] = DONE_STATUSES
+) -> Head:
+    """Return the head of an answer that says yes; raise the no of any other."""
+    head = await connection.head()
+    if head.status not in statuses:
+        raise await _refusal(connection, head)
+    return head
 
 
 async def _refusal(connection: EngineConnection, head: Head) -> EngineRefused:
@@ -361,7 +409,7 @@ async def _is_sent(connection: EngineConnection, piece: bytes) -> bool:
     """Send a piece; an engine that says no stops reading, and its answer tells why."""
     try:
         await connection.send(piece)
-    except Gone:
+    except OSError:
         return False
     return True
 
@@ -370,7 +418,7 @@ async def _abort(connection: EngineConnection) -> None:
     """End a request in its middle, and wait until the engine is done with it."""
     with anyio.move_on_after(ABORT_SECONDS, shield=True):
         try:
-            await connection.send_end()
+            connection.send_end()
             await connection.head()
-        except (BadAnswer, OSError, *Gone):
+        except (BadAnswer, OSError):
             return

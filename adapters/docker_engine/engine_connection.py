@@ -9,19 +9,14 @@ in one piece with the head of its answer.
 
 from collections.abc import AsyncIterator, Mapping
 
-import anyio
-import anyio.abc
 import attrs
 
 from .engine_address import EngineAddress
+from .engine_socket import EngineSocket, connect
 
 HEAD_BYTES_MAX = 64 * 1024
 ERROR_BYTES_MAX = 16 * 1024
 RECEIVE_BYTES = 256 * 1024
-SEND_BYTES = 1024 * 1024
-"""Larger pieces are cut: a stream may copy the rest at each partial send."""
-
-Gone = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 @attrs.frozen
@@ -45,31 +40,26 @@ class Head:
 class EngineConnection:
     """An open exchange: one request, one answer, and what follows it."""
 
-    def __init__(self, stream: anyio.abc.SocketStream) -> None:
-        """Speak over `stream`, which is closed with this."""
-        self._stream = stream
+    def __init__(self, connected: EngineSocket) -> None:
+        """Speak over `connected`, which is closed with this."""
+        self._socket = connected
         self._held = b""
 
     async def request(
         self, method: str, target: str, headers: Mapping[str, str]
     ) -> None:
-        """Send the head of a request."""
+        """Send the head of a request; raises `OSError`."""
         lines = [f"{method} {target} HTTP/1.1", "Host: docker"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         await self.send("\r\n".join([*lines, "", ""]).encode("ascii"))
 
     async def send(self, data: bytes) -> None:
-        """Send all of `data`; raises `Gone` when nobody reads it."""
-        if len(data) <= SEND_BYTES:
-            await self._stream.send(data)
-            return
-        view = memoryview(data)
-        for start in range(0, len(view), SEND_BYTES):
-            await self._stream.send(bytes(view[start : start + SEND_BYTES]))
+        """Send all of `data`; raises `OSError` when nobody reads it."""
+        await self._socket.send(data)
 
-    async def send_end(self) -> None:
-        """Say that nothing more will be sent."""
-        await self._stream.send_eof()
+    def send_end(self) -> None:
+        """Say that nothing more will be sent; raises `OSError`."""
+        self._socket.send_end()
 
     async def head(self) -> Head:
         """Read the head of the answer.
@@ -128,17 +118,13 @@ class EngineConnection:
             held, self._held = self._held, b""
             return held
         try:
-            return await self._stream.receive(RECEIVE_BYTES)
-        except anyio.EndOfStream:
-            return b""
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as failure:
+            return await self._socket.receive(RECEIVE_BYTES)
+        except OSError as failure:
             raise BadAnswer("the connection broke") from failure
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Close the socket; a pending `receive` ends."""
-        # A graceful close of a socket has nothing to wait for.
-        with anyio.CancelScope(shield=True):
-            await self._stream.aclose()
+        self._socket.close()
 
     async def _receive(self) -> bytes:
         """Return more bytes; an end is a fault here."""
@@ -174,6 +160,4 @@ class EngineConnection:
 
 async def open_connection(address: EngineAddress) -> EngineConnection:
     """Connect to the engine; raises `OSError` when nobody listens."""
-    if address.path is not None:
-        return EngineConnection(await anyio.connect_unix(address.path))
-    return EngineConnection(await anyio.connect_tcp(address.host, address.port))
+    return EngineConnection(await connect(address))

@@ -94,12 +94,11 @@ class Making:
             with anyio.fail_after(seconds):
                 await self.engine.start(made.container, seconds=seconds)
         except BaseException as failure:
-            await self.undo(made, failure)
-            if isinstance(failure, TimeoutError):
-                raise self.too_late("start", seconds) from failure
-            if isinstance(failure, EngineRefused):
-                raise self._fault(failure, step="start") from failure
-            raise
+            told = self._start_fault(failure, seconds)
+            await self.undo(made, told)
+            if told is failure:
+                raise
+            raise told from failure
         return made
 
     async def undo(self, made: Made, failure: BaseException) -> None:
@@ -234,6 +233,13 @@ class Making:
         _log.error("claim %s: %s", self.label.claim, told)
         failure.add_note(told)
 
+    def _start_fault(self, failure: BaseException, seconds: float) -> BaseException:
+        if isinstance(failure, TimeoutError):
+            return self.too_late("start", seconds)
+        if isinstance(failure, EngineRefused):
+            return self._fault(failure, step="start")
+        return failure
+
     def _taken(self, reason: str) -> ClaimTaken:
         return ClaimTaken(
             provider=self.rules.provider, claim=self.label.claim, reason=reason
@@ -253,14 +259,15 @@ class Making:
 class Progress:
     """Tells of a long pull now and then."""
 
-    def __init__(self, image: str) -> None:
-        """Tell of `image`."""
+    def __init__(self, image: str, *, seconds: float = PULL_TOLD_SECONDS) -> None:
+        """Tell of `image`, once in so many seconds."""
         self._image = image
+        self._seconds = seconds
         self._told = time.monotonic()
 
     def tell(self, step: str) -> None:
         """Log a step, unless one was logged a moment ago; called in a thread."""
-        if time.monotonic() - self._told >= PULL_TOLD_SECONDS:
+        if time.monotonic() - self._told >= self._seconds:
             self._told = time.monotonic()
             _log.info("pulling %s: %s", self._image, step)
 

@@ -11,7 +11,6 @@ import hashlib
 from contextlib import suppress
 from typing import ClassVar
 
-import anyio
 import attrs
 
 from .attached_exec import WorkerStream
@@ -168,8 +167,7 @@ async def open_container(
         )
     finally:
         if not keeps:
-            with anyio.CancelScope(shield=True):
-                await stream.aclose()
+            await stream.aclose()
 
 
 def _choosing(worker: tuple[str, ...]) -> tuple[str, ...]:

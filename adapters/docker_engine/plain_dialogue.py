@@ -114,14 +114,14 @@ class Dialogue:
             raise InputClosed
         return None
 
-    async def send_end(self) -> None:
+    def send_end(self) -> None:
         """Say that the input is at its end.
 
         Raises:
             InputClosed: Nobody takes it any more.
         """
         try:
-            await self._attached.send_end()
+            self._attached.send_end()
         except OSError as failure:
             raise InputClosed from failure
 
@@ -144,9 +144,9 @@ class Dialogue:
             for part in self._parts():
                 yield part
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Close the streams."""
-        await self._attached.aclose()
+        self._attached.close()
 
     def _parts(self) -> list[Told | Printed]:
         """Take apart what is held; a line of ours may have come by half."""

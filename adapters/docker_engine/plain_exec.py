@@ -138,7 +138,7 @@ class PlainExec:
             await anyio.lowlevel.checkpoint()
             yield dialogue, attached.exec_id
         finally:
-            await dialogue.aclose()
+            dialogue.close()
 
     async def _converse(
         self, dialogue: Dialogue, command: Command, heard: _Heard
@@ -222,7 +222,7 @@ async def _feed(dialogue: Dialogue, stdin: bytes) -> None:
         await dialogue.begin()
         for start in range(0, len(stdin), STDIN_BYTES):
             await dialogue.send(stdin[start : start + STDIN_BYTES])
-        await dialogue.send_end()
+        dialogue.send_end()
     except InputClosed:
         return  # A command need not read what it is given.
 

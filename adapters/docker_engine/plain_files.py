@@ -94,7 +94,7 @@ class PlainHands:
                     if (told := await _offer(script, chunk)) is not None:
                         break
                 else:
-                    await script.send_end()
+                    script.send_end()
                     told = await answer(script, seconds=ANSWER_SECONDS)
             except InputClosed:
                 # A script that says no reads no more; its answer tells why.
@@ -154,7 +154,7 @@ class PlainHands:
         async with self._exec.dialogue(script, words, user=user) as (dialogue, _):
             try:
                 await dialogue.begin()
-                await dialogue.send_end()
+                dialogue.send_end()
             except InputClosed:
                 pass  # What it told before says why.
             told = await answer(dialogue, seconds=ANSWER_SECONDS)
@@ -170,7 +170,7 @@ class PlainHands:
             if not dialogue.has_begun:
                 return
             with suppress(InputClosed):
-                await dialogue.send_end()
+                dialogue.send_end()
             await answer(dialogue, seconds=ABORT_SECONDS)
             await self._drop(path, name, user=user)
 

@@ -371,6 +371,9 @@ class DockerSandbox:
             if not stream.complaint:
                 raise
             raise ChannelEnded(f"{ended.reason}: {stream.complaint}") from ended
+        except BaseException:
+            await channel.aclose()  # The task may not have begun, nor will it.
+            raise
         self._bulk = BulkFiles(
             engine=self._engine,
             container=self._berth.container_id,
