@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from ...ports.required.sandbox_provider import Network
 from ..run_plan import plan_of
+from ..setting_words import NONE_WORD
 from ..settings import (
     CONCURRENCY_MAX,
     REPEATS_MAX,
@@ -66,6 +67,17 @@ def to_mounts(
     return tuple(found)
 
 
+def to_limit(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> int | str | None:
+    """Return the number, or the word for no limit; None when nothing was said."""
+    if value is None or value == NONE_WORD:
+        return value
+    if not value.isdecimal() or int(value) < 1:
+        raise click.BadParameter(f"{value!r} is not 1 or more, or {NONE_WORD}.")
+    return int(value)
+
+
 @click.command(cls=RunCommand)
 @click.argument("source", required=False)
 @click.option("--harness", metavar="NAME", help="oracle, nop, command, or a block.")
@@ -83,7 +95,10 @@ def to_mounts(
     help="How many rollouts each task gets.",
 )
 @click.option(
-    "--limit", type=click.IntRange(min=1), metavar="N", help="Take the first N tasks."
+    "--limit",
+    metavar="N",
+    callback=to_limit,
+    help="Take the first N tasks; none: all.",
 )
 @click.option(
     "--out",
@@ -91,7 +106,9 @@ def to_mounts(
     metavar="DIR",
     help=f"A new folder for the results; {OUT_FOLDER}/NAME-TIME when left out.",
 )
-@click.option("--image", metavar="NAME", help="The image of the sandboxes.")
+@click.option(
+    "--image", metavar="NAME", help="The image of the sandboxes; none: the default."
+)
 @click.option(
     "--network",
     type=click.Choice([one.value for one in Network]),
@@ -196,7 +213,7 @@ def _over(
 ) -> dict[str, Any]:
     """Return what the command line lays over the settings."""
     given = {
-        name: chosen[name]
+        name: _meant(chosen[name])
         for name in ("harness", "sandbox", "concurrency", "repeats", "limit")
         if chosen[name] is not None
     }
@@ -211,7 +228,7 @@ def _over(
         given["harness_block"] = {"options": {COMMAND: list(command)}}
     sandbox: dict[str, Any] = {}
     if chosen["image"]:
-        sandbox["image"] = chosen["image"]
+        sandbox["image"] = _meant(chosen["image"])
     if chosen["network"]:
         sandbox["network"] = Network(chosen["network"])
     if chosen["mounts"]:
@@ -219,6 +236,11 @@ def _over(
         before = file.settings.sandbox.get(name)
         sandbox["mounts"] = (*(before.mounts if before else ()), *chosen["mounts"])
     return given | ({"sandbox_block": sandbox} if sandbox else {})
+
+
+def _meant(value: Any) -> Any:
+    """The word that switches a setting off means the same here as in the file."""
+    return None if value == NONE_WORD else value
 
 
 def _command(text: str | None, words: tuple[str, ...]) -> tuple[str, ...]:

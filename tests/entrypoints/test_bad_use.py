@@ -61,6 +61,7 @@ def test_tasks_that_are_wrong(
             "no sandbox provider 'nosuch'; there are docker",
         ),
         (("T", "--repeats", "0"), "0 is not in the range"),
+        (("T", "--limit", "0"), "'0' is not 1 or more, or none"),
         (("T", "--concurrency", "x"), "'x' is not a valid integer"),
         (("T", "--network", "some"), "'some' is not one of 'none', 'default'"),
         (("T", "--mount", "/a"), "'/a' is not HOST:INSIDE"),

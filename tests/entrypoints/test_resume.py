@@ -189,3 +189,32 @@ def test_after_a_hard_kill_each_task_is_graded_once_and_started_once(
     assert len(began) == len(set(began))
     assert sandboxes(state) == []
     assert "No claim is open" in livery("claims", "list").out
+
+
+@pytest.mark.peer("docker")
+@pytest.mark.case("FC-112")
+def test_the_same_with_containers(
+    livery: Livery, tmp_path: Path, test_image: str
+) -> None:
+    names = [f"t{n}" for n in range(4)]
+    tasks = task_file(tmp_path, *map(task, names))
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o777)
+    command = "echo $LIVERY_EPISODE >> /shared/starts; sleep 2; echo 42 > answer"
+    with started(
+        *("run", tasks, "--out", "o", "--concurrency", 2, "--command", command),
+        *("--sandbox", "docker", "--image", test_image),
+        *("--mount", f"{shared}:/shared:rw"),
+        cwd=tmp_path,
+    ) as process:
+        until(shared / "starts", lines=3)
+        process.kill()
+        process.communicate(timeout=PATIENCE_SECONDS)
+
+    ended = livery("run", "--resume", "o")
+
+    began = (shared / "starts").read_text().split()
+    assert ended.status == 0, ended.err
+    assert rewards(tmp_path / "o") == dict.fromkeys(names, 1.0)
+    assert len(began) == len(set(began))
+    assert "No claim is open" in livery("claims", "list").out

@@ -89,6 +89,21 @@ def test_the_settings_file_says_what_the_command_line_does_not(
     assert "2 of 2 passed" in ended.out
 
 
+@pytest.mark.case("FC-256")
+def test_the_command_line_can_switch_off_what_the_file_set(
+    livery: Livery, tmp_path: Path
+) -> None:
+    (tmp_path / "livery.toml").write_text(
+        '[run]\nlimit = 1\n[sandbox.local]\nimage = "some:1"\n'
+    )
+    tasks = task_file(tmp_path, task("a"), task("b"))
+
+    ended = livery("run", tasks, "--out", "o", "--limit", "none", "--image", "none")
+
+    assert ended.status == 0, ended.err
+    assert rewards(tmp_path / "o") == {"a": 1.0, "b": 1.0}
+
+
 @pytest.mark.case("FC-130")
 def test_no_more_episodes_run_at_once_than_were_asked_for(
     livery: Livery, tmp_path: Path
