@@ -24,6 +24,7 @@ from .lives import append, marked, marks_of, stream
 pytestmark = pytest.mark.anyio
 
 SHORT_SECONDS = 0.3
+PATIENCE_SECONDS = 10
 CHILD_SECONDS_MAX = 60
 CANNOT_GROW = Path(__file__).with_name("cannot_grow.py")
 
@@ -168,18 +169,28 @@ async def test_a_failed_batch_fails_alone_and_for_all_of_it(tmp_path: Path) -> N
             assert await append(journal, "y", name=f"claim-{number}") == 1
 
 
-async def test_a_waiter_is_told_when_nobody_can_look(tmp_path: Path) -> None:
+async def test_waiters_are_told_when_nobody_can_look(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
+    told: list[JournalUnusable] = []
     async with open_sqlite_journal(path) as journal:
-        await append(journal, "one")
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("ALTER TABLE streams RENAME TO horses")
 
-            with anyio.fail_after(10), pytest.raises(JournalUnusable):
-                await journal.moved(stream(), after=1)
+        async def wait(name: str) -> None:
+            with pytest.raises(JournalUnusable) as unusable:
+                await journal.moved(stream(name), after=1)
+            told.append(unusable.value)
+
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            with anyio.fail_after(PATIENCE_SECONDS):
+                async with anyio.create_task_group() as tasks:
+                    for number in range(3):
+                        tasks.start_soon(wait, f"claim-{number}")
+                    await anyio.wait_all_tasks_blocked()
+                    other.execute("ALTER TABLE streams RENAME TO horses")
             other.execute("ALTER TABLE horses RENAME TO streams")
 
-        assert await append(journal, "two") == 2
+        assert len({id(each) for each in told}) == 3
+        assert await append(journal, "one") == 1
+        assert await journal.moved(stream(), after=0) == 1
 
 
 async def test_what_is_raised_inside_comes_out_as_it_is(tmp_path: Path) -> None:
