@@ -199,7 +199,9 @@ no() {
     rm -f "$temporary"
     case $1 in
     *"o space left"* | *uota*) tell full ;;
-    *"ot a directory"* | *"ile exists"*) tell not_a_file file ;;
+    *"ot a directory"* | *"ile exists"*)
+        tell forbidden "a part of the path is no folder"
+        ;;
     *denied* | *"not permitted"* | *"ead-only"*) tell forbidden "$1" ;;
     *) tell failed "$1" ;;
     esac

@@ -44,6 +44,7 @@ from ...ports.required.sandbox import (
     SandboxId,
     SandboxLost,
     Status,
+    shell,
 )
 from ...ports.required.sandbox_provider import (
     Capability,
@@ -70,6 +71,13 @@ OPENINGS_IN_ROW_MAX = 5
 BACKSTOP_SECONDS = 45.0
 """What a command may take beyond deadline and grace before the host gives up."""
 DISCONNECT_SECONDS = 15.0
+
+STATUS_SECONDS = 5.0
+
+_COUNT_OOM_KILLS = """\
+cd /sys/fs/cgroup && grep -qs '^oom_kill [1-9]' memory.events memory/memory.oom_control
+"""
+"""Of the second and of the first version of control groups."""
 
 _log = logging.getLogger(__name__)
 
@@ -269,11 +277,10 @@ class DockerSandbox:
         if facts is None:
             return Status(liveness=Liveness.ENDED, reason="its container is gone")
         if facts.is_live:
-            frozen = facts.state == "paused"
-            return Status(
-                liveness=Liveness.FROZEN if frozen else Liveness.RUNNING,
-                out_of_memory=facts.out_of_memory,
-            )
+            if facts.state == "paused":
+                return Status(liveness=Liveness.FROZEN)
+            killed = await self._was_killed_for_memory()
+            return Status(liveness=Liveness.RUNNING, out_of_memory=killed)
         if facts.state in {"created", "restarting"}:
             return Status(liveness=Liveness.UNKNOWN, reason=f"it is {facts.state}")
         return Status(
@@ -281,6 +288,19 @@ class DockerSandbox:
             reason=facts.end_reason,
             out_of_memory=facts.out_of_memory,
         )
+
+    async def _was_killed_for_memory(self) -> bool:
+        """Look at the kernel's count: the engine tells of it at the end only."""
+        if self._hands is None:
+            return False
+        command = shell(_COUNT_OOM_KILLS, timeout_seconds=STATUS_SECONDS)
+        try:
+            with anyio.move_on_after(STATUS_SECONDS):
+                ended = await self._hands.exec(command, cwd="/", env={}, user=ROOT)
+                return ended.succeeded
+        except _Broken:
+            return False  # The next command tells what is wrong.
+        return False
 
     async def endpoint(self, port: int) -> Endpoint:
         """Tell where a published port is reached."""

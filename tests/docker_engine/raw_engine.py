@@ -8,6 +8,7 @@ import http.client
 import io
 import ipaddress
 import json
+import os
 import socket
 import tarfile
 from collections.abc import Mapping
@@ -129,12 +130,35 @@ def import_image(
     assert status == 200, raw
 
 
-def commit(container: str, name: str) -> None:
-    """Make an image from a container."""
+def commit(container: str, name: str, *changes: str) -> None:
+    """Make an image from a container, with Dockerfile instructions laid over."""
     repository, _, tag = name.rpartition(":")
-    query = {"container": container, "repo": repository, "tag": tag}
-    status, raw = request("POST", "/commit", {}, query=query)
+    query = [("container", container), ("repo", repository), ("tag", tag)]
+    query += [("changes", change) for change in changes]
+    status, raw = request("POST", f"/commit?{urlencode(query)}", {})
     assert status == 201, raw
+
+
+def derive_image(base: str, name: str, *changes: str) -> None:
+    """Make an image from another with Dockerfile instructions laid over."""
+    container = f"livery-test-derive-{os.getpid()}"
+    status, raw = request(
+        "POST",
+        "/containers/create",
+        {"Image": base, "Cmd": ["true"]},
+        query={"name": container},
+    )
+    assert status == 201, raw
+    try:
+        commit(container, name, *changes)
+    finally:
+        remove(container)
+
+
+def count_of(kind: str) -> int:
+    """Count the networks or the volumes that the engine has."""
+    found = json.loads(request("GET", f"/{kind}")[1])
+    return len(found if isinstance(found, list) else found["Volumes"] or [])
 
 
 def remove_image(name: str) -> None:
