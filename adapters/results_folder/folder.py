@@ -88,13 +88,14 @@ def make_results_folder(path: Path, card: RunCard) -> Generator[ResultsFolder]:
         ResultLogUnusable: It cannot be written.
     """
     check_new(path)
+    text = card.written()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ResultLogUnusable(str(path), error.strerror or str(error)) from error
     with _held(path):
         check_new(path)  # Another may have begun between the look and the lock.
-        _write(path / RUN, card.written())
+        _write(path / RUN, text)
         with _opened(path, card) as folder:
             yield folder
 

@@ -160,3 +160,23 @@ def test_a_missing_library_is_told_with_the_extra_that_brings_it() -> None:
         find(ProviderPlugIn, "docker", built_in)
     with pytest.raises(ModuleNotFoundError):
         find(ProviderPlugIn, "x", built_in)
+
+
+def test_what_is_not_seen_gone_is_named_at_the_end(
+    installed: Install, livery: Livery, tmp_path: Path
+) -> None:
+    installed()
+    (tmp_path / "livery.toml").write_text(
+        '[sandbox.stuck]\nprovider = "shed"\noptions = {stuck_after = 1}\n'
+    )
+
+    ended = livery("run", "numbers:1", "--out", "o", "--sandbox", "stuck")
+    (tmp_path / "livery.toml").write_text('[sandbox.stuck]\nprovider = "shed"\n')
+    reaped = livery("claims", "reap")
+
+    assert "sandboxes were not seen gone:" in ended.err
+    assert "`livery claims reap` tries again." in ended.err
+    assert ended.status in (0, 1)
+    assert reaped.status == 0, reaped.err
+    assert "released" in reaped.out
+    assert "No claim is open" in livery("claims", "list").out

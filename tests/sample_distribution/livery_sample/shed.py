@@ -22,6 +22,7 @@ from livery.ports.required.sandbox_provider import (
     Capabilities,
     CapacityExhausted,
     ClaimLabel,
+    DestroyFailed,
     ListedSandbox,
     SandboxProvider,
     SandboxSpec,
@@ -39,6 +40,10 @@ class ShedOptions:
     sandboxes_max: Annotated[int, Range(least=1)] = attrs.field(
         default=64, metadata=doc("How many there may be at once.")
     )
+    stuck_after: Annotated[int, Range(least=0)] | None = attrs.field(
+        default=None,
+        metadata=doc("How many sandboxes are ended before the door jams. none: all."),
+    )
     key: Secret | None = attrs.field(
         default=None, metadata=doc("The key of the shed; a reference.")
     )
@@ -50,6 +55,8 @@ class ShedSandboxProvider:
 
     inside: SandboxProvider
     sandboxes_max: int
+    stuck_after: int | None = None
+    _ended: int = attrs.field(default=0, init=False)
     _there: set[ClaimId] = attrs.field(factory=set[ClaimId], init=False)
 
     @property
@@ -91,6 +98,9 @@ class ShedSandboxProvider:
 
     async def destroy(self, label: ClaimLabel) -> None:
         """End the sandbox of a claim until seen gone."""
+        if self._ended == self.stuck_after:
+            raise DestroyFailed(self.name, label.claim, "the door is jammed")
+        self._ended += 1
         await self.inside.destroy(label)
         self._there.discard(label.claim)
 
@@ -109,7 +119,11 @@ async def open_shed(
     folder = Path(options.folder) if options.folder else surroundings.state / "shed"
     config = LocalHostConfig(root=folder, name=surroundings.name)
     async with open_local_host(config) as inside:
-        yield ShedSandboxProvider(inside=inside, sandboxes_max=options.sandboxes_max)
+        yield ShedSandboxProvider(
+            inside=inside,
+            sandboxes_max=options.sandboxes_max,
+            stuck_after=options.stuck_after,
+        )
 
 
 PLUG_IN = provider_plug_in(ShedOptions, open_shed)
