@@ -198,7 +198,11 @@ class InProcessAgent:
             return
         with anyio.CancelScope(shield=True):
             abandon = AbandonSeed(reason="not reached", at=self.clock.now())
-            await self._carry_out(session, abandon, known=standing)
+            abandoned = await self._carry_out(session, abandon, known=standing)
+            # Nothing is kept of it, in the journal neither.
+            await self.journal.forget(
+                agent_session_stream(session), expected_version=abandoned.version
+            )
 
     async def _activate(
         self, session: AgentSessionId, parameters: Mapping[str, Json]
