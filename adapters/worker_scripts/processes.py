@@ -9,6 +9,7 @@ descent and by the marker that every process of it carries in its environment.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import select
@@ -153,13 +154,33 @@ def _turn_into(
         step = "folder %s" % _shown(program.cwd)
         os.chdir(program.cwd)
         step = "program %s" % _shown(program.argv[0])
-        os.execvpe(program.argv[0], program.argv, program.env)
+        _execute(program)
     except OSError as fault:
         os.write(report, ("%s: %s" % (step, fault.strerror)).encode())
     except Exception as fault:  # whatever it is, the fork must not live on
         os.write(report, ("%s: %s" % (step, fault)).encode())
     finally:
         os._exit(_NOT_STARTED)
+
+
+def _execute(program: Program) -> NoReturn:
+    """Become the program, as execvp finds it.
+
+    Not by os.execvpe, which imports modules when it is called: the account may not
+    read them.
+    """
+    name = program.argv[0]
+    folders = program.env.get(b"PATH", os.defpath.encode()).split(b":")
+    paths = [os.path.join(folder, name) for folder in folders]
+    refusal: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for path in [name] if b"/" in name else paths:
+        try:
+            os.execve(path, program.argv, program.env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as fault:
+            refusal = fault
+    raise refusal
 
 
 def _shown(name: bytes) -> str:
