@@ -218,6 +218,17 @@ async def words_near_the_limit(context: SandboxContext) -> None:
     assert isinstance(too_long.how, NotStarted), too_long.how
 
 
+async def a_shell_is_there(context: SandboxContext) -> None:
+    """Scripts run whether or not there is a bash, and a lack of it is told."""
+    ended = await _exec(context, "bash", "-c", "echo bash")
+
+    assert await run(context, "echo $0") == b"/bin/sh\n"
+    if isinstance(ended.how, NotStarted):
+        assert "bash" in ended.how.reason
+    else:
+        assert (ended.how, ended.stdout.kept) == (Exited(0), b"bash\n")
+
+
 async def exit_statuses(context: SandboxContext) -> None:
     """Every status comes back as it is."""
     for code in EXIT_CODES:
@@ -351,6 +362,7 @@ CASES: tuple[Case[SandboxContext], ...] = check_cases(
             run=a_missing_program_starts_nothing,
         ),
         Case(name="words near the limit", run=words_near_the_limit),
+        Case(name="a shell is there", run=a_shell_is_there, field_cases=("FC-052",)),
         Case(name="exit statuses", run=exit_statuses),
         Case(name="exit statuses like signals", run=exit_statuses_like_signals),
         Case(
