@@ -36,7 +36,10 @@ class GraderEnd(StrEnum):
     """By itself or by a signal of its own making."""
     TIMED_OUT = "timed out"
     LOST = "lost"
-    """The sandbox ended under it, or nobody saw how it ended."""
+    """The sandbox ended under it."""
+    UNSEEN = "unseen"
+    """Nobody saw how it ended, each time it was tried, in sandboxes that lived on:
+    nothing but the graded work was there to end what supervised it."""
     OUT_OF_MEMORY = "out of memory"
     """The sandbox's own memory limit ended the sandbox."""
     NOT_STARTED = "not started"
@@ -110,6 +113,11 @@ def _of_grader(grader: GraderEvidence) -> Verdict:
         case GraderEnd.TIMED_OUT:
             return Verdict(
                 reward=REWARD_OF_NOTHING, failure_reason="the grader timed out"
+            )
+        case GraderEnd.UNSEEN:
+            return Verdict(
+                reward=REWARD_OF_NOTHING,
+                failure_reason="what supervised the grader was ended, each time",
             )
         case GraderEnd.ENDED:
             return _of_ended_grader(grader)

@@ -27,11 +27,13 @@ from ..required.sandbox import (
     ExitUnknown,
     FileForbidden,
     FileMissing,
+    Liveness,
     Lost,
     NotAFile,
     Output,
     PathRefused,
     Sandbox,
+    SandboxLost,
 )
 from ..required.sandbox_provider import ClaimLabel, SandboxSpec
 from ..required.world import GraderPlan, GraderRun, GradeWhere, World
@@ -115,9 +117,7 @@ class _Grading:
         if plan is None:
             return self.work.world.evidence(self.task, None)
         if plan.where is GradeWhere.SAME:
-            if held is None:
-                return _not_started("there is no sandbox to grade in")
-            return await self._run(plan, mark, held.sandbox)
+            return await self._in_the_same_sandbox(held)
         await self._export(held)
         if held is not None:
             await held.sandbox.disconnect()
@@ -131,7 +131,11 @@ class _Grading:
         if await self.work.artifacts.find(self._shelf, WORKSPACE) is not None:
             return
         if held is None:
-            raise AssertionError("a workspace is graded that nobody made")
+            raise SandboxLost(
+                provider=self.work.claim.provider.name,
+                sandbox=self.session,
+                reason="it was gone before the work in it was copied",
+            )
         async with export_tree(
             held.sandbox, held.sandbox.workdir, program=self.work.archive_program
         ) as exported:
@@ -144,24 +148,45 @@ class _Grading:
                 readers=frozenset({Reader.GRADER}),
             )
 
+    async def _in_the_same_sandbox(self, held: HeldSandbox | None) -> GraderEvidence:
+        if held is None:
+            return _not_started("there is no sandbox to grade in")
+        evidence = _not_started("it was never tried")
+        for _ in range(GRADING_ATTEMPTS_MAX):
+            plan, mark = self._plan()
+            evidence = await self._run(plan, mark, held.sandbox)
+            if evidence.end is not GraderEnd.UNSEEN:
+                break
+        return evidence
+
     async def _in_fresh_sandboxes(self) -> GraderEvidence:
         if self.spec is None:
             return _not_started("the task has no sandbox to grade in")
-        reason = "no claim was left for its sandbox"
+        lost = GraderEvidence(
+            end=GraderEnd.LOST, reason="no claim was left for its sandbox"
+        )
+        unseen: GraderEvidence | None = None
         for claim in await self._unused_claims():
-            mark = self.work.marks.fresh("mark")
-            plan = self.work.world.grader(self.task, mark)
-            assert plan is not None, "the world had a grader a moment ago"
+            plan, mark = self._plan()
             try:
                 evidence = await self._in_fresh_sandbox(plan, mark, claim)
             except Fault as fault:
-                reason = str(fault)
-                log.warning("The grader's sandbox broke: %s", reason)
-                continue
-            if evidence.end is not GraderEnd.LOST:
+                evidence = attrs.evolve(lost, reason=str(fault))
+            if evidence.end is GraderEnd.LOST:
+                log.warning("The grader's sandbox broke: %s", evidence.reason)
+                lost = evidence
+            elif evidence.end is GraderEnd.UNSEEN and unseen is None:
+                unseen = evidence  # Once may be chance; the work does it each time.
+            else:
                 return evidence
-            reason = evidence.reason
-        return GraderEvidence(end=GraderEnd.LOST, reason=reason)
+        return lost
+
+    def _plan(self) -> tuple[GraderPlan, str]:
+        """Return the plan of one try, with a mark of its own."""
+        mark = self.work.marks.fresh("mark")
+        plan = self.work.world.grader(self.task, mark)
+        assert plan is not None, "the world had a grader a moment ago"
+        return plan, mark
 
     async def _unused_claims(self) -> tuple[ClaimId, ...]:
         """Return the next claims; one that a cut-off grading had is given back."""
@@ -195,6 +220,7 @@ class _Grading:
                     held.sandbox.workdir,
                     chunks,
                     program=self.work.archive_program,
+                    replaces=True,  # What the agent deleted is not to come back.
                 )
             return await self._run(plan, mark, held.sandbox)
         finally:
@@ -224,7 +250,10 @@ class _Grading:
         ):
             reward = await _small_file(sandbox, plan.reward_file)
         run = GraderRun(mark=mark, ended=ended, reward_file=reward)
-        return self.work.world.evidence(self.task, run)
+        evidence = self.work.world.evidence(self.task, run)
+        if isinstance(ended.how, ExitUnknown) and await _lives(sandbox):
+            return attrs.evolve(evidence, end=GraderEnd.UNSEEN, reason=ended.how.reason)
+        return evidence
 
     async def _keep(self, name: str, output: Output) -> None:
         if output.size:
@@ -233,6 +262,10 @@ class _Grading:
     @property
     def _shelf(self) -> Shelf:
         return Shelf(self.episode.key)
+
+
+async def _lives(sandbox: Sandbox) -> bool:
+    return (await sandbox.status()).liveness is Liveness.RUNNING
 
 
 async def _small_file(sandbox: Sandbox, path: str) -> bytes | None:

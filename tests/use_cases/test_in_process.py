@@ -204,6 +204,23 @@ async def test_a_verdict_is_given_once_and_replayed(ground: Ground) -> None:
     assert first["reward"] == 1.0
 
 
+@pytest.mark.case("FC-247")
+async def test_work_that_kills_what_supervises_its_grader_is_not_masked(
+    ground: Ground,
+) -> None:
+    # What the agent leaves is run by the grader, and ends the grader's parent.
+    kill = "printf 'kill -9 $(cut -d\" \" -f4 /proc/$PPID/stat)' > answer.txt"
+    runs_it = task()
+    runs_it.task_data["grader"] = {"command": ["sh", "-c", ". ./answer.txt; sleep 600"]}
+    async with ground.stable(ground.counting(kill)) as it:
+        row = await it.run_episode(EPISODE, runs_it)
+
+    result = row["result"]
+    assert isinstance(result, dict), row["failure"]
+    assert (result["reward"], result["mask_sample"]) == (0.0, False)
+    assert ground.sandboxes == []
+
+
 @pytest.mark.case("FC-054", "FC-247", "FC-248")
 async def test_a_sandbox_that_vanishes_is_no_fault_of_the_agent(ground: Ground) -> None:
     async with ground.stable(ground.counting("sleep 600")) as it:
