@@ -312,6 +312,16 @@ def test_a_release_that_fails_stays_open_with_its_reason_and_is_counted() -> Non
     assert (claim.reason, claim.release_attempts) == ("daemon gone", 2)
 
 
+@pytest.mark.parametrize(
+    "state",
+    [after(DECIDER, REQUEST), creating(), held(), lent()],
+    ids=lambda s: s.phase,
+)
+def test_nothing_is_released_whose_release_has_not_begun(state: Claim) -> None:
+    with pytest.raises(ClaimNotUsable):
+        decide(state, NoteReleased(at=NOW))
+
+
 def test_another_process_goes_on_with_an_open_claim_only() -> None:
     take = TakeOver(holder=Holder("process-2"), at=NOW)
     released = after(DECIDER, NoteReleased(at=NOW), state=releasing())

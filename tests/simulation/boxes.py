@@ -107,7 +107,7 @@ class Box:
         """Let what was on its way arrive."""
         due = sorted(each[:2] for each in self.on_the_way if each[0] <= now)
         requests = {folder: request for _, folder, request in self.on_the_way}
-        self.on_the_way = [each for each in self.on_the_way if each[0] > now]
+        self.on_the_way[:] = [each for each in self.on_the_way if each[0] > now]
         for moment, folder in due:
             if self.alive(moment):
                 self.launch(folder, requests[folder], moment)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from livery.domain import agent_sessions, claims, episodes, resources_sessions
+from livery.domain.claims import ClaimId
 from livery.domain.digests import Json
 from livery.domain.rollouts import RecordKind
 from livery.domain.tasks import EpisodeId, Task, TaskId
@@ -20,6 +21,10 @@ from .players import solves
 def after_a_life(outside: Outside) -> None:
     """Rule 3, at any moment: what is there is known, or came late and is listed."""
     now = outside.now
+    for (category, key), events in outside.ledger.items():
+        closed = category == "resources_sessions" and _has_ended(category, events)
+        if closed and outside.claim(ClaimId(key)).open:
+            outside.broken(3, f"{key} is closed and its claim is not")
     for box in outside.boxes:
         claim = outside.claim(box.claim)
         if box.alive(now) and not claim.open and not box.late:

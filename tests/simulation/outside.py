@@ -101,7 +101,7 @@ class Outside:
         """Let what is due by now come about."""
         now = float(self.clock.now())
         due = sorted(self.coming, key=lambda each: each[0])
-        self.coming = [each for each in self.coming if each[0] > now]
+        self.coming[:] = [each for each in self.coming if each[0] > now]
         for moment, label, spec in due:
             if moment <= now and self.live(label.claim, moment) is None:
                 self.make(label, spec, moment, late=True)
@@ -164,6 +164,8 @@ class Process:
     """How many steps it takes before it is killed; None: it is not."""
     calm: bool = False
     """Whether the outside does as it is asked, while this process lives."""
+    others_alive: set[str] = attrs.field(factory=set[str])
+    """Further processes that live."""
     dead: bool = False
     stopping: bool = False
 

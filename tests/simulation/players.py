@@ -178,7 +178,12 @@ class ProcessJournal:
         return await self.process.outside.journal.moved(stream, after=after)
 
     async def forget(self, stream: Stream[E], *, expected_version: int) -> None:
-        raise AssertionError("nothing is forgotten here")
+        outside = self.process.outside
+        self.process.step()
+        await outside.journal.forget(stream, expected_version=expected_version)
+        outside.ledger.pop((stream.category, stream.key), None)
+        outside.note(f"{stream.category}/{stream.key} is forgotten")
+        self.process.step()
 
 
 @attrs.frozen
@@ -234,7 +239,7 @@ class ProcessResults:
 
 @attrs.frozen
 class ProcessHolders:
-    """Which processes live: this one, while it is not killed."""
+    """Which processes live: this one, and those that it knows of."""
 
     process: Process
 
@@ -243,4 +248,4 @@ class ProcessHolders:
         return Holder(self.process.name)
 
     def alive(self, holder: Holder) -> bool:
-        return holder == self.own
+        return holder == self.own or holder in self.process.others_alive

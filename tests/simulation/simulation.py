@@ -120,6 +120,7 @@ class _Life:
         async with anyio.create_task_group() as group:
             if not self.calm:
                 group.start_soon(self._disturb, process, collect)
+            group.start_soon(self._visit, process)
             if chance.happens("reap first", 0.25):
                 await reap()
             repeats = 1 + int(self.outside.chance.seed % 3 == 0)
@@ -142,6 +143,15 @@ class _Life:
             return
         process.die()
         raise Killed
+
+    async def _visit(self, process: Process) -> None:
+        """Let another process reap while this one lives: `livery claims reap`."""
+        chance, clock = self.outside.chance, self.outside.clock
+        await clock.sleep(chance.between("visited at", 0, 900))
+        visitor = attrs.evolve(process, name=f"visitor-{self.number}", steps_left=None)
+        visitor.others_alive.add(process.name)
+        _, reap = self._wired(visitor)
+        await reap()
 
     def _wired(self, process: Process) -> tuple[CollectRollouts, ReapClaims]:
         journal, artifacts = ProcessJournal(process), ProcessArtifacts(process)
