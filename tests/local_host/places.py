@@ -55,6 +55,16 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def sleepers(token: str) -> list[psutil.Process]:
+    """Find the processes that have `token` as an argument and can still act."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline", "status"])
+        if token in (process.info["cmdline"] or ())
+        and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
 @attrs.frozen
 class Onlooker:
     """`Observe` over folders and processes."""

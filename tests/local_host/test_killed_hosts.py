@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import IO
 
 import anyio
-import psutil
 import pytest
 
 from livery.adapters.local_host import LocalHostSandboxProvider
@@ -53,15 +52,6 @@ def heard(host: subprocess.Popen[str]) -> str:
     return stream.readline()
 
 
-def sleepers(token: str) -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.process_iter(["cmdline", "status"])
-        if token in (process.info["cmdline"] or ())
-        and process.info["status"] != psutil.STATUS_ZOMBIE
-    ]
-
-
 @pytest.mark.case("FC-142")
 async def test_a_sandbox_outlives_its_killed_host(root: Path) -> None:
     label = ClaimLabel(claim=ClaimId("held"), owner=OWNER)
@@ -73,7 +63,7 @@ async def test_a_sandbox_outlives_its_killed_host(root: Path) -> None:
 
     async with places.provider_in(root) as provider:
         assert await comes_true(lambda: gone(attached), seconds=SETTLED_SECONDS)
-        assert sleepers(detached)
+        assert places.sleepers(detached)
         found = await provider.find(label)
         assert found is not None
         assert await read_word(found, "word") == "kept"
@@ -84,7 +74,7 @@ async def test_a_sandbox_outlives_its_killed_host(root: Path) -> None:
 
         await provider.destroy(label)
 
-        assert sleepers(detached) == []
+        assert places.sleepers(detached) == []
         assert await places.Onlooker(root).left(label) == ()
 
 
@@ -147,11 +137,11 @@ async def destroy_all(provider: LocalHostSandboxProvider) -> None:
 
 
 async def seen(token: str) -> bool:
-    return bool(sleepers(token))
+    return bool(places.sleepers(token))
 
 
 async def gone(token: str) -> bool:
-    return not sleepers(token)
+    return not places.sleepers(token)
 
 
 async def empty_of_processes(root: Path) -> bool:

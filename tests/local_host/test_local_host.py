@@ -591,11 +591,8 @@ async def until_refused(sandbox: LocalHostSandbox) -> None:
 
 
 async def runs(token: str) -> bool:
-    return any(
-        token in (process.info["cmdline"] or ())
-        for process in psutil.process_iter(["cmdline"])
-    )
+    return bool(places.sleepers(token))
 
 
 async def is_over(token: str) -> bool:
-    return not await runs(token)
+    return not places.sleepers(token)

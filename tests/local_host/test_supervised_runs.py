@@ -57,8 +57,7 @@ async def test_destroy_ends_a_supervised_run(root: Path) -> None:
         await session_of(sandbox).launch(RUN, command(f"sleep {token}"))
 
         async def runs() -> bool:
-            words = [p.cmdline() for p in places.processes_of(sandbox.folder)]
-            return any(token in line for line in words)
+            return bool(places.sleepers(token))
 
         assert await comes_true(runs)
         await provider.destroy(label)
