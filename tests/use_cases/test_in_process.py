@@ -204,12 +204,15 @@ async def test_a_verdict_is_given_once_and_replayed(ground: Ground) -> None:
     assert first["reward"] == 1.0
 
 
+@pytest.mark.parametrize(
+    "whom", ["$PPID", "$(cut -d' ' -f4 /proc/$PPID/stat)"], ids=["keeper", "worker"]
+)
 @pytest.mark.case("FC-247")
 async def test_work_that_kills_what_supervises_its_grader_is_not_masked(
-    ground: Ground,
+    ground: Ground, whom: str
 ) -> None:
-    # What the agent leaves is run by the grader, and ends the grader's parent.
-    kill = "printf 'kill -9 $(cut -d\" \" -f4 /proc/$PPID/stat)' > answer.txt"
+    # What the agent leaves is run by the grader.
+    kill = f"cat > answer.txt <<'END'\nkill -9 {whom}\nEND\n"
     runs_it = task()
     runs_it.task_data["grader"] = {"command": ["sh", "-c", ". ./answer.txt; sleep 600"]}
     async with ground.stable(ground.counting(kill)) as it:
