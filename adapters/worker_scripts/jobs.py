@@ -37,6 +37,7 @@ class Job:
         self.stdin_held = bytearray()
         kept = _whole(words["output_bytes_max"])
         self.captures = (Capture(kept), Capture(kept))
+        self.detaches = bool(words["detaches"])
         self.begun = time.monotonic()
         self.grace_seconds = _number(words["grace_seconds"])
         self.timeout_seconds = _number(words["timeout_seconds"])
@@ -121,7 +122,7 @@ class Job:
             mark=MARKER + b"=" + self.mark,
             timeout_seconds=self.timeout_seconds,
             grace_seconds=self.grace_seconds,
-            detaches=bool(words["detaches"]),
+            detaches=self.detaches,
             open_files=open_files,
             subreaper=subreaper,
         )

@@ -45,6 +45,10 @@ STOP_LOOK_SECONDS = 1.0
 """How often the file `stop` is looked for; the signal with it is quicker."""
 RECEIPT_TRIES_MAX = 60
 RECEIPT_TRY_SECONDS = 1.0
+TERM_WAIT_SECONDS = 0.2
+"""How much later than its command the supervisor may be sent the same signal."""
+TERM_LOOK_SECONDS = 0.02
+SENT_TERM = "the supervisor was sent SIGTERM"
 OUTPUTS = ("stdout", "stderr")
 
 _terms: list[int] = []
@@ -259,6 +263,10 @@ def _run_command(
         if not tree.wait_gone(DRAIN_SECONDS):
             receipt["leftovers"] = len(tree.living())
     gone = tree.end(cast("float", request["grace_seconds"]))
+    if receipt["number"] == signal.SIGTERM and _was_asked_to_end():
+        # Whoever ends a tree sends it to us and to the command; which of the two
+        # notices first is chance, and the command's own end it was not.
+        receipt.update(how="cancelled", number=None, reason=SENT_TERM)
     outlets.close()
     receipt["gone"] = gone
     if not gone:
@@ -275,9 +283,16 @@ def _await_end(folder: str, tree: Tree, deadline: float) -> tuple[str, str]:
         if os.path.exists(stop_file):
             return "cancelled", "it was stopped"
         if _terms:
-            return "cancelled", "the supervisor was sent SIGTERM"
+            return "cancelled", SENT_TERM
         tree.turn(min(left, STOP_LOOK_SECONDS))
     return "ended", ""
+
+
+def _was_asked_to_end() -> bool:
+    until = time.monotonic() + TERM_WAIT_SECONDS
+    while not _terms and time.monotonic() < until:
+        time.sleep(TERM_LOOK_SECONDS)
+    return bool(_terms)
 
 
 def _how_the_leader_ended(status: int) -> dict[str, object]:

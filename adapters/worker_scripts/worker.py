@@ -5,7 +5,8 @@ One loop, no threads, frames on standard input and output (`wire.py`). No
 command can end it by accident: it has a session of its own, ignores the signals
 that it can, and keeps root where it has it while commands drop to their user.
 When its input ends, the host is gone: it ends everything that it runs, and then
-itself. What a command detached (`detaches`) is let live.
+itself. What a command detached (`detaches`) is let live, and such a command is let
+come to its end.
 """
 
 from __future__ import annotations
@@ -354,7 +355,10 @@ class Worker:
         self._unwatch(0)
         self._unwatch(1)
         for job in self._jobs.values():
-            job.stop()
+            # The launch of a supervisor is let come to its end: what it has begun
+            # by now would be cut off, and its run is there to outlive the host.
+            if not job.detaches:
+                job.stop()
 
 
 def _raise_open_files() -> tuple[int, int]:

@@ -147,6 +147,36 @@ async def test_everything_ends_when_the_host_is_gone(
         await worker.sh("true")
 
 
+async def test_a_launch_under_way_is_not_cut_off_when_the_host_is_gone(
+    tmp_path: Path, python: str
+) -> None:
+    word, launching = processes.token(), processes.token()
+    script = f"setsid sleep {word} >/dev/null 2>&1 & sh -c 'sleep 1; true' {launching}"
+
+    async def one(worker: RunningWorker) -> None:
+        with pytest.raises(ChannelEnded):
+            await worker.exec(
+                Command(
+                    argv=("/bin/sh", "-c", script),
+                    timeout_seconds=BOUND_SECONDS,
+                    detaches=True,
+                )
+            )
+
+    async with (
+        worker_in(str(tmp_path), python=python) as worker,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(one, worker)
+        await processes.until_there(word)
+        await processes.until_there(launching)
+        await worker.channel.aclose()
+
+    (daemon,) = processes.with_word(word)
+    daemon.kill()
+    await processes.until_gone(word)
+
+
 @pytest.mark.parametrize(
     "number",
     [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1],

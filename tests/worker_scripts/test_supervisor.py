@@ -254,6 +254,32 @@ def test_a_run_that_is_stopped_was_cancelled(supervisor: Supervisor, way: str) -
     assert processes.with_word(word) == []
 
 
+def test_a_signal_that_came_to_the_supervisor_too_was_not_the_commands_own(
+    supervisor: Supervisor,
+) -> None:
+    word = processes.token()
+    supervisor.launch("a", f"exec sleep {word}")
+    until(lambda: len(processes.with_word(word)) == 1)
+    (command,) = processes.with_word(word)
+
+    # The command first, as a tree may be ended: its end is noticed before.
+    command.terminate()
+    os.kill(supervisor.pid("a"), signal.SIGTERM)
+
+    receipt = supervisor.receipt("a")
+    assert receipt["how"] == "cancelled"
+
+
+def test_a_command_that_ends_itself_by_the_same_signal_did_so(
+    supervisor: Supervisor,
+) -> None:
+    supervisor.launch("a", "kill -TERM $$")
+
+    receipt = supervisor.receipt("a")
+
+    assert (receipt["how"], receipt["number"]) == ("signalled", signal.SIGTERM)
+
+
 def test_a_killed_supervisor_is_told_and_what_it_left_is_ended(
     supervisor: Supervisor,
 ) -> None:
