@@ -491,12 +491,12 @@ def test_the_packages_own_code_is_not_loaded() -> None:
         None,
         b"",
         b"no gzip",
-        gzip.compress(b"{}")[:-4],
-        gzip.compress(b"{}\n"),
-        gzip.compress(b"[]\n"),
-        gzip.compress(b"not json\n"),
-        gzip.compress(b"\xff\n"),
-        gzip.compress(b""),
+        gzip.compress(b"{}", mtime=0)[:-4],
+        gzip.compress(b"{}\n", mtime=0),
+        gzip.compress(b"[]\n", mtime=0),
+        gzip.compress(b"not json\n", mtime=0),
+        gzip.compress(b"\xff\n", mtime=0),
+        gzip.compress(b"", mtime=0),
     ],
 )
 def test_a_damaged_data_file_is_told(tmp_path: Path, content: bytes | None) -> None:
