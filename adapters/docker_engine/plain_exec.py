@@ -30,6 +30,7 @@ from ...ports.required.sandbox import (
     Signalled,
     TimedOut,
 )
+from ...ports.required.sandbox_provider import ProviderForbidden, ProviderUnreachable
 from .bounded_output import BoundedOutput
 from .container_config import ROOT
 from .engine import Engine
@@ -42,6 +43,7 @@ BEGIN_SECONDS = 15.0
 END_SECONDS = 20.0
 """What the end of a tree may take beyond deadline and grace."""
 LAST_OUTPUT_SECONDS = 1.0
+WATCH_SECONDS = 3.0
 LIMIT_SECONDS_MAX = 10 * 365 * 86_400
 EXIT_LOOKS_MAX = 40
 EXIT_LOOK_SECONDS = 0.05
@@ -91,7 +93,7 @@ class PlainExec:
                 exec_id,
             ):
                 try:
-                    await self._converse(dialogue, command, heard)
+                    await self._converse(dialogue, exec_id, command, heard)
                 except BaseException:
                     await self._give_up(dialogue, heard, tag, command.grace_seconds)
                     raise
@@ -141,7 +143,7 @@ class PlainExec:
             dialogue.close()
 
     async def _converse(
-        self, dialogue: Dialogue, command: Command, heard: _Heard
+        self, dialogue: Dialogue, exec_id: str, command: Command, heard: _Heard
     ) -> None:
         """Give the command its input and take its output, until it is over."""
         patience = (
@@ -152,8 +154,24 @@ class PlainExec:
         with anyio.move_on_after(patience):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_feed, dialogue, command.stdin)
+                tasks.start_soon(self._watch, exec_id, tasks.cancel_scope)
                 await _listen(dialogue, heard)
                 tasks.cancel_scope.cancel()
+
+    async def _watch(self, exec_id: str, talk: anyio.CancelScope) -> None:
+        """End the talk with a wrapper that was ended while its command lives on.
+
+        The command holds the streams open, and nobody is left to tell of it.
+        """
+        while True:
+            await anyio.sleep(WATCH_SECONDS)
+            try:
+                if await self._engine.exec_exit_code(exec_id) is None:
+                    continue
+            except (EngineRefused, ProviderUnreachable, ProviderForbidden):
+                continue  # What is wrong is found when the stream ends.
+            await anyio.sleep(LAST_OUTPUT_SECONDS)
+            talk.cancel()
 
     async def _give_up(
         self, dialogue: Dialogue, heard: _Heard, tag: str, grace_seconds: float
@@ -165,10 +183,11 @@ class PlainExec:
             if not dialogue.has_begun:
                 return
             # It may not run yet: what is not there cannot be found and ended.
-            with anyio.move_on_after(BEGIN_SECONDS):
-                async for part in dialogue.heard():
-                    if heard.has_begun or isinstance(part, Told):
-                        break
+            if not heard.has_begun:
+                with anyio.move_on_after(BEGIN_SECONDS):
+                    async for part in dialogue.heard():
+                        if isinstance(part, Told):
+                            break
             await self._sweep(tag, grace_seconds)
 
     async def _sweep(self, tag: str, grace_seconds: float) -> int | None:

@@ -2,15 +2,21 @@
 """A small engine on a unix socket that fails as it is told to.
 
 It keeps containers, and plays the one exec that makes a container ready, for an
-image without Python. An operation with a behaviour behaves once and then works:
+image without Python. With `runs_here` its execs are processes of this host and its
+archives are this host's files, so that all that happens over an engine's streams
+can be tried without one. An operation with a behaviour behaves once and then works:
 it says no (`Says`), never answers (`HANGS`), acts and breaks the connection
 (`LOSES_REPLY`), or acts and answers late (`Late`).
 """
 
+import io
 import json
+import os
 import re
 import socket
 import struct
+import subprocess
+import tarfile
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,14 +24,17 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import anyio
+import anyio.abc
 import attrs
 
 from livery.adapters.docker_engine.engine_socket import EngineSocket
+from livery.adapters.docker_engine.keep_alive import MARK
 
 VERSION = "1.41"
 WAIT_SECONDS = 10.0
 RECEIVE_BYTES = 64 * 1024
 BACKLOG = 128
+CHUNK_BYTES = 32 * 1024
 IMAGE = "fake/image:1"
 HANGS = "hangs"
 LOSES_REPLY = "loses its reply"
@@ -59,6 +68,8 @@ class FakeEngine:
     asked: list[str] = attrs.field(factory=list[str])
     opening: bytes = b"ready 0 0 4000000000.0\nplain it is a fake\n"
     images: set[str] = attrs.field(factory=lambda: {IMAGE})
+    runs_here: bool = False
+    execs: dict[str, dict[str, Any]] = attrs.field(factory=dict[str, Any])
     pull_steps: list[Any] = attrs.field(factory=list[Any])
     in_request: anyio.Event = attrs.field(factory=anyio.Event)
 
@@ -97,7 +108,10 @@ class FakeEngine:
         method, target, _ = head.split(b"\r\n")[0].decode().split(" ")
         length = re.search(rb"(?i)content-length: *(\d+)", head)
         while length and len(body) < int(length[1]):
-            body += await stream.receive(RECEIVE_BYTES)
+            piece = await stream.receive(RECEIVE_BYTES)
+            if not piece:
+                return await _reply(stream, 400, {"message": "unexpected EOF"})
+            body += piece
         parts = urlsplit(re.sub(r"^/v[\d.]+", "", target))
         operation, act = self._find(method, unquote(parts.path), parts.query, body)
         self.asked.append(operation)
@@ -112,6 +126,8 @@ class FakeEngine:
                 stream, behaviour.status, {"message": behaviour.message}
             )
         if operation == "exec start":
+            if self.runs_here:
+                return await self._run_exec(stream, target)
             await self._play_exec(stream)
             return False
         if operation == "pull":
@@ -137,8 +153,15 @@ class FakeEngine:
             return "list", self._list
         if path == "/containers/create":
             return "create", lambda: self._create(words["name"], json.loads(body))
-        if path.startswith("/exec/"):
+        if path.startswith("/exec/") and method == "POST":
             return "exec start", lambda: (200, {})
+        if path.startswith("/exec/"):
+            exec_id = path.split("/")[2]
+            return "exec inspect", lambda: (200, self.execs[exec_id])
+        if path.endswith("/archive") and method == "PUT":
+            return "put archive", lambda: _unpack(words["path"], body)
+        if path.endswith("/archive"):
+            return "get archive", lambda: _pack(words["path"])
         found = re.fullmatch(r"/containers/([^/]+)(?:/(\w+))?", path)
         assert found, f"the fake does not know {method} {path}"
         name, verb = found[1], found[2] or "remove"
@@ -149,7 +172,7 @@ class FakeEngine:
             "unpause": lambda: self._set(name, "running"),
             "pause": lambda: self._set(name, "paused"),
             "remove": lambda: self._remove(name),
-            "exec": lambda: (201, {"Id": "e1"}),
+            "exec": lambda: self._new_exec(name, json.loads(body)),
         }
         verb = "inspect" if verb == "json" else verb
         return verb, acts["json" if verb == "inspect" else verb]
@@ -200,6 +223,52 @@ class FakeEngine:
             return 404, {"message": f"No such container: {name}"}
         return 204, None
 
+    def _new_exec(self, container: str, config: dict[str, Any]) -> tuple[int, Any]:
+        state = self.containers[container]["State"]["Status"]
+        if state != "running":
+            return 409, {"message": f"Container {container} is {state}"}
+        exec_id = f"e{len(self.execs) + 1}"
+        self.execs[exec_id] = {**config, "Running": True, "ExitCode": None}
+        return 201, {"Id": exec_id}
+
+    async def _run_exec(self, stream: EngineSocket, target: str) -> bool:
+        """Run an exec as a process of this host, as who runs the test."""
+        found = self.execs[target.split("/")[-2]]
+        if not found["User"].partition(":")[0].isdigit():
+            message = f"unable to find user {found['User']}"
+            return await _reply(stream, 400, {"message": message})
+        await stream.send(b"HTTP/1.1 101 UPGRADED\r\nUpgrade: tcp\r\n\r\n")
+        mark = str(self.path.with_name("ready"))
+        argv = [mark if word == MARK else word for word in found["Cmd"]]
+        env = dict(pair.split("=", 1) for pair in found["Env"] or [])
+        try:
+            process = await anyio.open_process(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, **env},
+                start_new_session=True,
+            )
+        except OSError as failure:
+            await _frame(stream, 2, f"exec {argv[0]}: {failure.strerror}\n".encode())
+            found.update(Running=False, ExitCode=1)
+            return False
+        async with process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_pump_in, stream, process.stdin)
+                async with anyio.create_task_group() as outputs:
+                    outputs.start_soon(_pump_out, stream, 1, process.stdout)
+                    outputs.start_soon(_pump_out, stream, 2, process.stderr)
+                    code = await process.wait()
+                    code = code if code >= 0 else 128 - code
+                    found.update(Running=False, ExitCode=code)
+                tasks.cancel_scope.cancel()
+        return False
+
     async def _play_exec(self, stream: EngineSocket) -> None:
         """Say what opens a container, in two frames, and end."""
         await stream.send(b"HTTP/1.1 101 UPGRADED\r\nUpgrade: tcp\r\n\r\n")
@@ -229,13 +298,66 @@ class FakeEngine:
         return True
 
 
+async def _frame(stream: EngineSocket, kind: int, piece: bytes) -> None:
+    await stream.send(struct.pack(">BxxxI", kind, len(piece)) + piece)
+
+
+async def _pump_out(
+    stream: EngineSocket, kind: int, output: anyio.abc.ByteReceiveStream
+) -> None:
+    async for piece in output:
+        try:
+            await _frame(stream, kind, piece)
+        except OSError:
+            continue  # Nobody listens; the process is not to be held up by that.
+
+
+async def _pump_in(stream: EngineSocket, given: anyio.abc.ByteSendStream) -> None:
+    try:
+        while piece := await stream.receive(RECEIVE_BYTES):
+            await given.send(piece)
+    except (OSError, anyio.BrokenResourceError):
+        pass  # The host is gone, or the process reads no more.
+    await given.aclose()
+
+
+def _unpack(folder: str, packed: bytes) -> tuple[int, Any]:
+    try:
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            archive.extractall(folder, filter="fully_trusted")
+    except (OSError, tarfile.TarError) as failure:
+        return 500, {"message": str(failure)}
+    return 200, None
+
+
+def _pack(path: str) -> tuple[int, Any]:
+    if not os.path.lexists(path):
+        return 404, {"message": f"Could not find the file {path}"}
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(path, arcname=os.path.basename(path))
+    return 200, packed.getvalue()
+
+
 async def _reply(stream: EngineSocket, status: int, answer: Any) -> bool:
+    if isinstance(answer, bytes):
+        await _reply_in_chunks(stream, answer)
+        return True
     content = b"" if answer is None else json.dumps(answer).encode()
     await stream.send(
         b"HTTP/1.1 %d Told\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n%b" % (status, len(content), content)
     )
     return True
+
+
+async def _reply_in_chunks(stream: EngineSocket, content: bytes) -> None:
+    """Answer as the engine does with an archive."""
+    await stream.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for start in range(0, len(content), CHUNK_BYTES):
+        piece = content[start : start + CHUNK_BYTES]
+        await stream.send(b"%x\r\n%b\r\n" % (len(piece), piece))
+    await stream.send(b"0\r\n\r\n")
 
 
 @asynccontextmanager
