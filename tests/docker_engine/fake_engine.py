@@ -69,6 +69,10 @@ class FakeEngine:
     opening: bytes = b"ready 0 0 4000000000.0\nplain it is a fake\n"
     images: set[str] = attrs.field(factory=lambda: {IMAGE})
     runs_here: bool = False
+    tcp_port: int | None = None
+    image_config: dict[str, Any] = attrs.field(factory=lambda: {"User": ""})
+    health: list[str] = attrs.field(factory=list[str])
+    """What the looks at a container tell of its health, one after the other."""
     execs: dict[str, dict[str, Any]] = attrs.field(factory=dict[str, Any])
     pull_steps: list[Any] = attrs.field(factory=list[Any])
     in_request: anyio.Event = attrs.field(factory=anyio.Event)
@@ -85,6 +89,8 @@ class FakeEngine:
 
     @property
     def address(self) -> str:
+        if self.tcp_port is not None:
+            return f"tcp://127.0.0.1:{self.tcp_port}"
         return f"unix://{self.path}"
 
     async def serve(self, stream: EngineSocket) -> None:
@@ -179,7 +185,7 @@ class FakeEngine:
 
     def _image(self, name: str) -> tuple[int, Any]:
         if name in self.images:
-            return 200, {"Id": "i1", "Config": {"User": ""}}
+            return 200, {"Id": "i1", "Config": self.image_config}
         return 404, {"message": f"No such image: {name}"}
 
     def _create(self, name: str, config: dict[str, Any]) -> tuple[int, Any]:
@@ -200,6 +206,8 @@ class FakeEngine:
     def _inspect(self, name: str) -> tuple[int, Any]:
         if name not in self.containers:
             return 404, {"message": f"No such container: {name}"}
+        if self.health:
+            self.containers[name]["State"]["Health"] = {"Status": self.health.pop(0)}
         return 200, self.containers[name]
 
     def _list(self) -> tuple[int, Any]:
@@ -361,11 +369,15 @@ async def _reply_in_chunks(stream: EngineSocket, content: bytes) -> None:
 
 
 @asynccontextmanager
-async def fake_engine(folder: Path) -> AsyncGenerator[FakeEngine]:
-    """Serve a fake on a socket in `folder`."""
+async def fake_engine(
+    folder: Path, *, over_tcp: bool = False
+) -> AsyncGenerator[FakeEngine]:
+    """Serve a fake on a socket in `folder`, or on a port of this host."""
     engine = FakeEngine(path=folder / "engine.sock")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(engine.path))
+    family = socket.AF_INET if over_tcp else socket.AF_UNIX
+    with socket.socket(family) as listener:
+        listener.bind(("127.0.0.1", 0) if over_tcp else str(engine.path))
+        engine.tcp_port = listener.getsockname()[1] if over_tcp else None
         listener.listen(BACKLOG)
         listener.setblocking(False)
         async with anyio.create_task_group() as tasks:

@@ -188,6 +188,57 @@ def test_an_exit_code_that_is_not_there_is_unknown() -> None:
     assert to_exit_code({}) is None
 
 
+def test_a_spec_becomes_what_the_engine_reads() -> None:
+    spec = attrs.evolve(
+        SPEC,
+        cpus=1.5,
+        memory_mib=64,
+        processes_max=10,
+        mounts=(Mount(source="/a", target="/b"),),
+        ports=(80,),
+        provider_options={"read_only": True, "shm_size_mib": 2},
+    )
+
+    config = to_config(spec, user="7:7", labels={}, rules=RULES)
+    host = config["HostConfig"]
+
+    assert config["User"] == "0:0"
+    assert config["Healthcheck"] == {"Test": ["NONE"]}
+    assert isinstance(host, dict)
+    assert host["NanoCpus"] == 1_500_000_000
+    assert host["Memory"] == host["MemorySwap"] == 64 * 1024 * 1024
+    assert host["PidsLimit"] == 10
+    assert host["Mounts"][0]["ReadOnly"]
+    assert host["PortBindings"] == {"80/tcp": [{"HostIp": "127.0.0.1", "HostPort": ""}]}
+    assert host["ReadonlyRootfs"]
+    assert set(host["Tmpfs"]) == {"/tmp", "/workspace"}
+    assert host["ShmSize"] == 2 * 1024 * 1024
+    assert not host["Init"]
+
+
+def test_an_own_entry_point_runs_as_the_user_under_an_init() -> None:
+    spec = attrs.evolve(SPEC, entrypoint=("run", "it"), lifetime_seconds=1.2)
+
+    config = to_config(spec, user="7:7", labels={}, rules=RULES)
+    host, words = config["HostConfig"], config["Entrypoint"]
+
+    assert config["User"] == "7:7"
+    assert "Healthcheck" not in config
+    assert isinstance(host, dict)
+    assert host["Init"]
+    assert host["LogConfig"]["Config"]["max-file"] == "1"
+    assert isinstance(words, list)
+    assert words[-3:] == [str(math.ceil(120.0 + 60.0 + 60.0)), "run", "it"]
+    assert words[-4] == "2"
+
+
+def test_published_ports_are_read() -> None:
+    bound = [{"HostIp": "127.0.0.1", "HostPort": "49153"}]
+    raw = {"NetworkSettings": {"Ports": {"80/tcp": bound, "81/tcp": None}}}
+
+    assert to_container(raw).ports == {80: ("127.0.0.1", 49153)}
+
+
 def test_odd_answers_read_as_empty() -> None:
     for raw in (None, [], {}, {"State": [], "Config": {"Labels": None}}):
         facts = to_container(raw)

@@ -26,8 +26,14 @@ from livery.adapters.docker_engine.making import Progress
 from livery.domain.claims import ClaimId, OwnerId
 from livery.domain.names import to_name
 from livery.ports.required.faults import Fault
-from livery.ports.required.sandbox import Liveness, SandboxAccess
+from livery.ports.required.sandbox import (
+    Liveness,
+    SandboxAccess,
+    SandboxFailed,
+    SandboxLost,
+)
 from livery.ports.required.sandbox_provider import (
+    Capability,
     CapacityExhausted,
     ClaimLabel,
     ClaimTaken,
@@ -38,6 +44,7 @@ from livery.ports.required.sandbox_provider import (
     ProviderUnreachable,
     SandboxSpec,
     SpecRefused,
+    Unsupported,
 )
 
 from .fake_engine import HANGS, IMAGE, LOSES_REPLY, FakeEngine, Late, Says, fake_engine
@@ -535,3 +542,112 @@ async def test_many_creates_at_once_do_not_mix(
 
         assert sorted(names) == sorted(fake.containers)
         assert len(names) == 50
+
+
+@pytest.mark.case("FC-104")
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [("paused", "frozen"), ("exited", "lifetime"), ("removing", "removed")],
+)
+async def test_what_does_not_run_is_not_borrowed(
+    tmp_path: Path, state: str, word: str
+) -> None:
+    async with faked(tmp_path) as (fake, provider):
+        sandbox = await provider.create(LABEL, SPEC)
+        fake.containers[NAME]["State"]["Status"] = state
+
+        with pytest.raises(SandboxLost, match=word):
+            await provider.connect(sandbox.access(), borrower=ClaimId("b"))
+
+        fake.containers.clear()
+        with pytest.raises(SandboxLost, match="no such container"):
+            await provider.connect(sandbox.access(), borrower=ClaimId("b"))
+
+
+@pytest.mark.case("FC-104")
+async def test_what_takes_no_commands_is_not_borrowed(tmp_path: Path) -> None:
+    async with faked(tmp_path) as (fake, provider):
+        sandbox = await provider.create(LABEL, SPEC)
+        fake.opening = b"fault workdir read-only file system\n"
+
+        with pytest.raises(SandboxFailed, match="read-only"):
+            await provider.connect(sandbox.access(), borrower=ClaimId("b"))
+
+        fake.will("exec", Says(409, "container is not running"))
+        fake.will("inspect", Says(404, "x"))
+        fake.containers[NAME]["State"]["Status"] = "exited"
+        with pytest.raises(SandboxLost):
+            await provider.connect(sandbox.access(), borrower=ClaimId("b"))
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "workdir", "field"),
+    [
+        ({}, "/w", "descriptor.sandbox_id"),
+        ({"sandbox_id": "x", "odd": "y"}, "/w", "descriptor.odd"),
+        ({"sandbox_id": "x"}, "w", "workdir"),
+    ],
+)
+async def test_an_odd_access_is_refused_by_field(
+    tmp_path: Path, descriptor: dict[str, str], workdir: str, field: str
+) -> None:
+    access = SandboxAccess(provider="docker", descriptor=descriptor, workdir=workdir)
+
+    async with faked(tmp_path) as (_, provider):
+        with pytest.raises(SpecRefused) as told:
+            await provider.connect(access, borrower=ClaimId("b"))
+
+    assert told.value.field == field
+
+
+async def test_ports_of_an_engine_elsewhere_are_refused() -> None:
+    config = DockerEngineConfig(address="tcp://192.0.2.1:2375")
+
+    async with open_docker_engine(config) as provider:
+        with pytest.raises(Unsupported) as told:
+            await provider.create(LABEL, attrs.evolve(SPEC, ports=(80,)))
+
+    assert told.value.capability == Capability.PORTS.value
+    assert Capability.PORTS not in provider.capabilities
+
+
+async def test_an_engine_is_reached_over_tcp(tmp_path: Path) -> None:
+    async with fake_engine(tmp_path, over_tcp=True) as fake:
+        config = DockerEngineConfig(address=fake.address, image=IMAGE)
+        async with open_docker_engine(config) as provider:
+            sandbox = await provider.create(LABEL, SandboxSpec())
+            await provider.destroy(LABEL)
+            await provider.aclose()
+
+    assert sandbox.plain_because == "it is a fake"
+    assert Capability.PORTS in provider.capabilities
+
+
+@pytest.mark.case("FC-259")
+@pytest.mark.parametrize("ends", ["healthy", "unhealthy"])
+async def test_the_health_of_an_own_entry_point_counts(
+    tmp_path: Path, ends: str
+) -> None:
+    async with faked(tmp_path) as (fake, provider):
+        fake.image_config = {
+            "User": "",
+            "Healthcheck": {"Test": ["CMD", "true"], "StartPeriod": 60_000_000_000},
+        }
+        fake.health = ["starting", "starting", ends]
+        spec = attrs.evolve(SPEC, entrypoint=("serve",), ready_timeout_seconds=0.2)
+
+        if ends == "healthy":
+            await provider.create(LABEL, spec)
+            assert NAME in fake.containers
+        else:
+            with pytest.raises(CreateFailed, match="health"):
+                await provider.create(LABEL, spec)
+            assert not fake.containers
+
+
+async def test_a_fault_in_the_body_comes_out_as_it_is(tmp_path: Path) -> None:
+    config = DockerEngineConfig(address=f"unix://{tmp_path}/none.sock")
+
+    with pytest.raises(ProviderUnreachable):
+        async with open_docker_engine(config) as provider:
+            await provider.find(LABEL)
