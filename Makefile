@@ -50,11 +50,11 @@ check: .venv/ready-to-test ## Lint, types, contracts between folders, the worker
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.8- $(WORKER_SCRIPTS)
 
 fast-tests: .venv/ready-to-test ## The fast tests, with the coverage that pyproject.toml demands
-	$(PYTEST) -m 'not peer and not long' $(COVERAGE) --case-results .cache/cases/fast.json $(PYTEST_ARGS)
+	$(PYTEST) -m 'not peer and not long' $(COVERAGE) --case-results=.cache/cases/fast.json $(PYTEST_ARGS)
 	$(BIN)/coverage report --skip-covered --omit='$(PEER_CODE)'
 
 test-peers: .venv/ready-to-test ## The tests that need dockerd and other real peers
-	$(BIN)/pytest -m 'peer and not long' $(COVERAGE) --cov-append --case-results .cache/cases/peers.json $(PYTEST_ARGS)
+	$(BIN)/pytest -m 'peer and not long' $(COVERAGE) --cov-append --case-results=.cache/cases/peers.json $(PYTEST_ARGS)
 
 test-long: .venv/ready-to-test ## 10,000 examples for each state machine, and the long tests
 	$(PYTEST) -m 'long or state_machine' --hypothesis-profile=long $(PYTEST_ARGS)

@@ -4,7 +4,7 @@
 `python -m tests.cases` prints case → tests for every case that is owed and
 names those without a test; `check FILE…` also fails for a case without a test
 and for a marked test that did not pass in the runs whose results are given
-(`pytest --case-results FILE`); `write` renews the list of owed cases from the
+(`pytest --case-results=FILE`); `write` renews the list of owed cases from the
 log of field cases, where that is at hand.
 """
 
