@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Large files by the engine's archives, where that is the same and faster.
 
-The engine reads and writes a container's root as root and past its mounts. So
-the sandbox's user is asked first whether it may, and where the place really is;
-what is on another mount, on a root that is read-only, or behind a link goes
-another way. A file is unpacked under a temporary name, with its owner, and gets
-its own name from the user's hand.
+The engine reads and writes a container's root as root, and past its mounts. So a
+file that comes is unpacked in the scratch folder, with its owner, and gets its
+own name from the user's hand, which the file system may refuse; and of a file
+that goes the user is asked first whether it may read it, and where it really is.
+What is on another mount, or behind a link, goes another way.
 """
 
 import secrets
@@ -28,6 +28,8 @@ from ...ports.required.sandbox import (
     DiskFull,
     Ended,
     Exited,
+    FileForbidden,
+    NotAFile,
     TransferCut,
 )
 from .engine import Engine
@@ -41,13 +43,9 @@ STEP_SECONDS = 60.0
 BLOCK_BYTES = tarfile.BLOCKSIZE
 HEADERS_MAX = 8
 
-_WHERE_TO = r"""
-path=$1; folder=${path%/*}; folder=${folder:-/}
-[ -d "$path" ] && [ ! -L "$path" ] && exit 1
-umask 022
-[ -d "$folder" ] || mkdir -p -- "$folder" 2>/dev/null || exit 1
-cd -P "$folder" && [ -w . ] && [ -x . ] || exit 1
-printf '%s 0\n%s' "$(stat -c %d .)" "$PWD"
+_STAGING = r"""
+umask 077
+mkdir -p "$1" && stat -c '%d 0' "$1" && printf %s "$1"
 """
 
 _WHERE_FROM = r"""
@@ -57,13 +55,36 @@ printf '%s\n%s' "$(stat -c '%d %s' "$path")" "$PWD"
 """
 
 _FINISH = r"""
-cd -P "$1" || exit 1
-[ -d "$3" ] && [ ! -L "$3" ] && exit 1
-[ -L "$3" ] && rm -f "$3"
-exec mv -f "./$2" "$3"
+staged=$1 path=$2 name=$3
+folder=${path%/*}; folder=${folder:-/}
+no() {
+    rm -f "$staged" "$folder/$name"
+    case $said in
+    *"o space left"* | *uota*) echo full ;;
+    *"ot a directory"* | *"ile exists"*)
+        echo forbidden a part of the path is no folder
+        ;;
+    *denied* | *"not permitted"* | *"ead-only"*) printf 'forbidden %s' "$said" ;;
+    *) printf 'failed %s' "$said" ;;
+    esac
+    exit 0
+}
+[ -d "$path" ] && [ ! -L "$path" ] && { rm -f "$staged"; echo not_a_file; exit 0; }
+umask 022
+[ -d "$folder" ] || said=$(mkdir -p -- "$folder" 2>&1) || no
+set -- $(stat -L -c %d "$staged" "$folder")
+if [ "$1" != "$2" ]; then
+    # On another mount a rename is a copy that others could see half done.
+    said=$(cp -p "$staged" "$folder/$name" 2>&1) || no
+    rm -f "$staged"
+    staged=$folder/$name
+fi
+[ -L "$path" ] && said=$(rm -f "$path" 2>&1)
+said=$(mv -f "$staged" "$path" 2>&1) || no
+echo put
 """
 
-_DROP = 'rm -f "$1/$2"'
+_DROP = 'rm -f "$1"'
 
 
 class _Runs(Protocol):
@@ -96,7 +117,7 @@ class _Place:
     folder: str
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class BulkFiles:
     """Moves large files of one container."""
 
@@ -107,6 +128,9 @@ class BulkFiles:
     user: str
     owner: tuple[int, int]
     """The ids of `user`."""
+    scratch: str
+    """The user's own folder, where files are put together."""
+    _can_stage: bool | None = attrs.field(default=None, init=False)
 
     async def put(
         self, path: str, chunks: AsyncIterable[bytes], *, size: int, mode: int
@@ -117,28 +141,36 @@ class BulkFiles:
             NotBulk: None of `chunks` was read.
             BulkBroken, EngineRefused: Nothing stands under the name for certain.
         """
-        place = await self._place(_WHERE_TO, path)
+        if self._can_stage is None:
+            self._can_stage = await self._is_on_root()
+        if not self._can_stage:
+            raise NotBulk
         name = f".livery-{secrets.token_hex(8)}.part"
+        staged = f"{self.scratch}/{name}"
         try:
             pieces = _to_tar(chunks, self._member(name, size, mode), path=path)
             async with aclosing(pieces):
                 await self.engine.put_archive(
-                    self.container, place.folder, pieces, length=_tar_length(size)
+                    self.container, self.scratch, pieces, length=_tar_length(size)
                 )
-            ended = await self._run(_FINISH, place.folder, name, path)
-            if not ended.succeeded:
-                said = ended.stderr.kept.decode(errors="replace").strip()
-                raise BulkBroken(f"it could not be given its name ({said})")
+            ended = await self._run(_FINISH, staged, path, name)
         except EngineRefused as refused:
-            await self._drop(place.folder, name)
+            self._can_stage = None  # The folder may be gone: it is looked at again.
+            await self._drop(staged)
             if refused.tells(*NO_SPACE):
                 raise DiskFull(path=path) from refused
-            if refused.tells("read-only", "read only"):
-                raise BulkBroken(refused.text) from refused
             raise
         except BaseException:
-            await self._drop(place.folder, name)
+            await self._drop(staged)
             raise
+        _check_put(ended, path)
+
+    async def _is_on_root(self) -> bool:
+        try:
+            await self._place(_STAGING, self.scratch)
+        except NotBulk:
+            return False
+        return True
 
     @asynccontextmanager
     async def get(self, path: str) -> AsyncGenerator[AsyncIterator[bytes]]:
@@ -181,10 +213,10 @@ class BulkFiles:
         member.uid, member.gid = self.owner
         return member
 
-    async def _drop(self, folder: str, name: str) -> None:
+    async def _drop(self, staged: str) -> None:
         with anyio.CancelScope(shield=True):
             try:
-                await self._run(_DROP, folder, name)
+                await self._run(_DROP, staged)
             except Fault:
                 return  # What broke the transfer is told, not this.
 
@@ -194,6 +226,21 @@ class BulkFiles:
             timeout_seconds=STEP_SECONDS,
         )
         return await self.runs.exec(command, cwd="/", env={}, user=self.user)
+
+
+def _check_put(ended: Ended, path: str) -> None:
+    """Raise the fault that the last step of a put tells."""
+    word, _, rest = ended.stdout.kept.decode(errors="replace").partition(" ")
+    word, rest = word.strip(), " ".join(rest.split())
+    if word == "put":
+        return
+    if word == "full":
+        raise DiskFull(path=path)
+    if word == "not_a_file":
+        raise NotAFile(path=path, found="folder")
+    if word == "forbidden":
+        raise FileForbidden(path=path, reason=rest)
+    raise BulkBroken(f"it could not be given its name ({rest or ended.how})")
 
 
 def _tar_length(size: int) -> int:

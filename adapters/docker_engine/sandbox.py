@@ -401,6 +401,7 @@ class DockerSandbox:
             runs=channel,
             user=self._berth.user,
             owner=(opened.uid, opened.gid),
+            scratch=self._berth.scratch,
         )
         return channel
 
