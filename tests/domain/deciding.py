@@ -69,9 +69,13 @@ class DeciderMachine(RuleBasedStateMachine):
     def saw(self, before: Any, event: Any) -> None:
         """Check a fact against the model, and let the model follow."""
 
+    def answered(self, before: Any, command: Any, told: Any) -> None:
+        """Check what a command was answered against what stood."""
+
     def tell(self, command: Any) -> Any:
         """Carry the command out; return the facts or the refusal."""
         told = outcome(self.decider, self.state, command)
+        self.answered(self.state, command, told)
         if isinstance(told, Refusal):
             assert str(told), "a refusal has words"
             return told

@@ -401,6 +401,28 @@ class AgentSessions(DeciderMachine):
             ]
         return commands
 
+    def answered(self, before: AgentSession, command: Any, told: Any) -> None:
+        seeded, closed = before.seeded, before.closed
+        match command:
+            case Seed() if closed is not None:
+                assert isinstance(told, SessionIsClosed)
+            case Seed() if seeded is not None:
+                same = (seeded.request, seeded.episode) == (
+                    command.request,
+                    command.episode,
+                )
+                assert isinstance(told, SeedConflict) is not same
+            case StartClose() | Close() if closed is not None:
+                if command.episode == closed.episode:
+                    assert told == (), "close answers the same thing each time"
+                else:
+                    assert isinstance(told, EpisodeMismatch)
+            case Activate(request=request) if before.activations.of(request):
+                joins = closed is None
+                assert (told == ()) is joins, "the same request, the same result"
+            case _:
+                pass
+
     def saw(self, before: AgentSession, event: Any) -> None:
         phase = before.phase
         match event:

@@ -230,6 +230,21 @@ class ResourcesSessions(DeciderMachine):
             )
         return commands
 
+    def answered(self, before: ResourcesSession, command: Any, told: Any) -> None:
+        match command:
+            case GiveVerdict() if before.verdict is not None:
+                assert told == (), "the first verdict stands"
+            case StartVerification(request=request) if before.verification is not None:
+                same = before.verification.request == request
+                assert isinstance(told, ResourcesConflict) is not same
+            case SeedResources() if before.closed is not None:
+                assert isinstance(told, ResourcesNotUsable)
+            case StartResourcesClose() | CloseResources() if before.closed is not None:
+                same = command.episode == before.closed.episode
+                assert (told == ()) is same
+            case _:
+                pass
+
     def saw(self, before: ResourcesSession, event: Any) -> None:
         match event:
             case BuildStarted():

@@ -156,6 +156,18 @@ class Runtimes(DeciderMachine):
                 ]
         return commands
 
+    def answered(self, before: Installation, command: Any, told: Any) -> None:
+        if not isinstance(told, tuple) or not told:
+            return
+        match command:
+            case Verify(version=version) if isinstance(told[0], RuntimeVerified):
+                assert version == before.runtime.version
+                assert command.stager == before.stager
+            case Install() | AbandonStaging():
+                assert command.stager == before.stager, "one stages at a time"
+            case _:
+                pass
+
     def saw(self, before: Installation, event: Any) -> None:
         match event:
             case StagingStarted():
