@@ -369,24 +369,26 @@ def decide(session: AgentSession, command: Command) -> tuple[Event, ...]:
 
 def evolve(session: AgentSession, event: Event) -> AgentSession:
     """Return the session after `event`."""
-    after = attrs.evolve(session, phase=next_phase(TRANSITIONS, session.phase, event))
+    phase = next_phase(TRANSITIONS, session.phase, event)
     match event:
         case SeedStarted():
             fresh = Activations(stepwise=event.stepwise)
-            return attrs.evolve(after, seeded=event, activations=fresh, reason="")
+            return attrs.evolve(
+                session, phase=phase, seeded=event, activations=fresh, reason=""
+            )
         case SessionReady(claim=claim):
-            return attrs.evolve(after, claim=claim)
+            return attrs.evolve(session, phase=phase, claim=claim)
         case SeedAbandoned() | SessionForgotten():
             return AgentSession()
         case SetupFailed(reason=reason) | CloseFailed(reason=reason):
-            return attrs.evolve(after, reason=reason)
+            return attrs.evolve(session, phase=phase, reason=reason)
         case activations_.ActivationStarted() | activations_.ActivationEnded():
             standing = activations_.evolve(session.activations, event)
-            return attrs.evolve(after, activations=standing)
+            return attrs.evolve(session, phase=phase, activations=standing)
         case SessionClosed():
-            return attrs.evolve(after, closed=event)
+            return attrs.evolve(session, phase=phase, closed=event)
         case CaptureStarted() | CloseStarted():
-            return after
+            return attrs.evolve(session, phase=phase)
         case _:
             assert_never(event)
 

@@ -464,32 +464,44 @@ def decide(claim: Claim, command: Command) -> tuple[Event, ...]:
 
 def evolve(claim: Claim, event: Event) -> Claim:
     """Return the claim after `event`."""
-    after = attrs.evolve(claim, phase=next_phase(TRANSITIONS, claim.phase, event))
+    phase = next_phase(TRANSITIONS, claim.phase, event)
     match event:
         case ClaimRequested():
-            return attrs.evolve(after, requested=event, holder=event.holder)
+            return attrs.evolve(
+                claim, phase=phase, requested=event, holder=event.holder
+            )
         case ClaimTakenOver(holder=holder):
-            return attrs.evolve(after, holder=holder)
+            return attrs.evolve(claim, phase=phase, holder=holder)
         case ClaimHeld(sandbox=sandbox, expires_at=expires_at):
             return attrs.evolve(
-                after, sandbox=sandbox, expires_at=expires_at, reason=""
+                claim, phase=phase, sandbox=sandbox, expires_at=expires_at, reason=""
             )
         case ClaimLent(borrower=borrower, shared=shared):
             return attrs.evolve(
-                after, borrowers=claim.borrowers | {borrower}, shared=shared
+                claim,
+                phase=phase,
+                borrowers=claim.borrowers | {borrower},
+                shared=shared,
             )
         case BorrowerLeft(borrower=borrower) | ClaimHandedBack(borrower=borrower):
-            return attrs.evolve(after, borrowers=claim.borrowers - {borrower})
+            return attrs.evolve(
+                claim, phase=phase, borrowers=claim.borrowers - {borrower}
+            )
         case CreationDoubted(reason=reason) | ClaimLost(reason=reason):
-            return attrs.evolve(after, reason=reason)
+            return attrs.evolve(claim, phase=phase, reason=reason)
         case ReleaseStarted(reason=reason):
-            return attrs.evolve(after, reason=reason, borrowers=frozenset())
+            return attrs.evolve(
+                claim, phase=phase, reason=reason, borrowers=frozenset()
+            )
         case ReleaseFailed(reason=reason):
             return attrs.evolve(
-                after, reason=reason, release_attempts=claim.release_attempts + 1
+                claim,
+                phase=phase,
+                reason=reason,
+                release_attempts=claim.release_attempts + 1,
             )
         case CreationStarted() | ClaimExpired() | ClaimReleased():
-            return after
+            return attrs.evolve(claim, phase=phase)
         case _:
             assert_never(event)
 

@@ -363,30 +363,33 @@ def decide(episode: Episode, command: Command) -> tuple[Event, ...]:
 
 def evolve(episode: Episode, event: Event) -> Episode:
     """Return the episode after `event`."""
-    after = attrs.evolve(episode, phase=next_phase(TRANSITIONS, episode.phase, event))
+    phase = next_phase(TRANSITIONS, episode.phase, event)
     match event:
         case EpisodeQueued():
-            return attrs.evolve(after, queued=event)
+            return attrs.evolve(episode, phase=phase, queued=event)
         case CleanupOwed(participant=who, session=session):
-            return attrs.evolve(after, owed=(*episode.owed, (who, session)))
+            return attrs.evolve(
+                episode, phase=phase, owed=(*episode.owed, (who, session))
+            )
         case ParticipantSeeded(participant=who):
-            return attrs.evolve(after, seeded=episode.seeded | {who})
+            return attrs.evolve(episode, phase=phase, seeded=episode.seeded | {who})
         case TurnEnded(response=response):
-            return attrs.evolve(after, response=response)
+            return attrs.evolve(episode, phase=phase, response=response)
         case EpisodeVerified(result=result):
-            return attrs.evolve(after, result=result)
+            return attrs.evolve(episode, phase=phase, result=result)
         case EpisodeFailed(failure=failure):
-            return attrs.evolve(after, failure=failure)
+            return attrs.evolve(episode, phase=phase, failure=failure)
         case ParticipantClosed(participant=who):
-            return attrs.evolve(after, owed=_without(episode, who))
+            return attrs.evolve(episode, phase=phase, owed=_without(episode, who))
         case ParticipantUnclosed(participant=who, reason=reason):
             return attrs.evolve(
-                after,
+                episode,
+                phase=phase,
                 owed=_without(episode, who),
                 unclosed=(*episode.unclosed, (who, reason)),
             )
         case EpisodeAdmitted() | TurnStarted() | VerifyingStarted() | EpisodeDone():
-            return after
+            return attrs.evolve(episode, phase=phase)
         case _:
             assert_never(event)
 

@@ -309,26 +309,26 @@ def decide(session: ResourcesSession, command: Command) -> tuple[Event, ...]:
 
 def evolve(session: ResourcesSession, event: Event) -> ResourcesSession:
     """Return the session after `event`."""
-    after = attrs.evolve(session, phase=next_phase(TRANSITIONS, session.phase, event))
+    phase = next_phase(TRANSITIONS, session.phase, event)
     match event:
         case BuildStarted():
-            return attrs.evolve(after, built=event, reason="")
+            return attrs.evolve(session, phase=phase, built=event, reason="")
         case WorldBuilt(claim=claim):
-            return attrs.evolve(after, claim=claim)
+            return attrs.evolve(session, phase=phase, claim=claim)
         case BuildAbandoned():
             return ResourcesSession()
         case VerificationStarted():
-            return attrs.evolve(after, verification=event)
+            return attrs.evolve(session, phase=phase, verification=event)
         case VerdictGiven(reply=reply):
-            return attrs.evolve(after, verdict=reply)
+            return attrs.evolve(session, phase=phase, verdict=reply)
         case VerificationGivenUp(reason=reason):
-            return attrs.evolve(after, verification=None, reason=reason)
+            return attrs.evolve(session, phase=phase, verification=None, reason=reason)
         case ResourcesCloseFailed(reason=reason):
-            return attrs.evolve(after, reason=reason)
+            return attrs.evolve(session, phase=phase, reason=reason)
         case ResourcesClosed():
-            return attrs.evolve(after, closed=event)
+            return attrs.evolve(session, phase=phase, closed=event)
         case ResourcesCloseStarted():
-            return after
+            return attrs.evolve(session, phase=phase)
         case _:
             assert_never(event)
 

@@ -109,7 +109,7 @@ class DatabaseThread(Generic[W, R]):
 
     async def ask(self, work: W) -> R:
         """Return the answer to `work`; raise it when it is an exception."""
-        asker = _Asker[R]()
+        asker: _Asker[R] = _Asker()  # Made by way of an alias it costs thrice as much.
         job: _Job[W, R] = _Job(work, asker.tell)
         self._hand_over(job)
         try:
