@@ -3,7 +3,8 @@
 
 Worker scripts run as `python -I -S …`, with an environment that is not ours, so
 coverage cannot begin by itself. While coverage is on, tests have this program
-stand for the interpreter. Called in any other way it is the interpreter.
+stand for the interpreter. Called with anything else it is the interpreter: a
+grader's defences, say, are tested as they are.
 """
 
 import shlex
@@ -14,7 +15,11 @@ ROOT = Path(__file__).parent.parent
 
 _WRAPPER = """\
 #!/bin/sh
-if [ "$1" = -I ] && [ "$2" = -S ]; then
+case "$1 $2 $3" in
+  "-I -S -c") case "$4" in *'compile(text, "livery"'*) ours=yes ;; esac ;;
+  "-I -S "*) if grep -q livery_program "$3" 2>/dev/null; then ours=yes; fi ;;
+esac
+if [ "$ours" ]; then
   shift 2
   exec {python} -I {measure} {data} "$@"
 fi
@@ -77,6 +82,7 @@ else:
         text = file.read()
     sys.argv = words
 module = type(sys)("__main__")
+vars(module)["__file__"] = name
 sys.modules["__main__"] = module
 exec(compile(text, name, "exec", dont_inherit=True), vars(module))
 '''

@@ -131,7 +131,9 @@ def test_the_measuring_python_runs_what_python_would(
 ) -> None:
     python = measured_python.make(tmp_path, data=tmp_path / "measured")
     script = tmp_path / "script.py"
-    script.write_text("import sys; print(sys.argv[1:], __name__); sys.exit(3)")
+    script.write_text(
+        "import sys; livery_program = print(sys.argv[1:], __name__); sys.exit(3)"
+    )
 
     for words in (["-c", script.read_text()], [str(script)]):
         ended = subprocess.run(

@@ -13,17 +13,13 @@ HEADER = "# SPDX-License-Identifier: Apache-2.0\n"
 LINES_MAX = 400
 ONE_AGGREGATE = "one aggregate: commands, events, table and decision read together"
 ONE_PROTOCOL = "one protocol over one thing, whose short methods share its state"
-ONE_ORDER = "one course of steps, whose order is the promise"
 EXCUSED: dict[str, str] = {
     "adapters/docker_engine/engine.py": ONE_PROTOCOL,
     "adapters/docker_engine/sandbox.py": ONE_PROTOCOL,
-    "adapters/worker_scripts/supervisor.py": ONE_ORDER,
     "domain/agent_sessions.py": ONE_AGGREGATE,
     "domain/claims.py": ONE_AGGREGATE,
     "domain/episodes.py": ONE_AGGREGATE,
     "domain/resources_sessions.py": ONE_AGGREGATE,
-    "ports/provided/in_process_agent.py": ONE_PROTOCOL,
-    "ports/provided/run_episode.py": ONE_ORDER,
 }
 """Longer files, each with the reason why no seam was found."""
 
