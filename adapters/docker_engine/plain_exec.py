@@ -39,7 +39,6 @@ from .plain_dialogue import Dialogue, InputClosed, ScriptEnded, Told
 from .plain_scripts import RUN, SWEEP
 
 START_SECONDS = 60.0
-BEGIN_SECONDS = 15.0
 END_SECONDS = 20.0
 """What the end of a tree may take beyond deadline and grace."""
 LAST_OUTPUT_SECONDS = 1.0
@@ -57,7 +56,9 @@ class _Heard:
 
     stdout: BoundedOutput
     stderr: BoundedOutput
-    has_begun: bool = False
+    begun: anyio.Event = attrs.field(factory=anyio.Event)
+    has_gone: bool = False
+    """Whether the wrapper may have been told to run the command."""
     last: Told | None = None
 
 
@@ -95,7 +96,7 @@ class PlainExec:
                 try:
                     await self._converse(dialogue, exec_id, command, heard)
                 except BaseException:
-                    await self._give_up(dialogue, heard, tag, command.grace_seconds)
+                    await self._give_up(heard, tag, command.grace_seconds)
                     raise
                 how = await self._how(exec_id, command, heard, tag)
         except EngineRefused as refused:
@@ -153,7 +154,7 @@ class PlainExec:
         )
         with anyio.move_on_after(patience):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_feed, dialogue, command.stdin)
+                tasks.start_soon(_feed, dialogue, heard, command.stdin)
                 tasks.start_soon(self._watch, exec_id, tasks.cancel_scope)
                 await _listen(dialogue, heard)
                 tasks.cancel_scope.cancel()
@@ -173,21 +174,11 @@ class PlainExec:
             await anyio.sleep(LAST_OUTPUT_SECONDS)
             talk.cancel()
 
-    async def _give_up(
-        self, dialogue: Dialogue, heard: _Heard, tag: str, grace_seconds: float
-    ) -> None:
+    async def _give_up(self, heard: _Heard, tag: str, grace_seconds: float) -> None:
         """End what the command started, however far it has come."""
-        with anyio.move_on_after(
-            BEGIN_SECONDS + grace_seconds + END_SECONDS, shield=True
-        ):
-            if not dialogue.has_begun:
-                return
-            # It may not run yet: what is not there cannot be found and ended.
-            if not heard.has_begun:
-                with anyio.move_on_after(BEGIN_SECONDS):
-                    async for part in dialogue.heard():
-                        if isinstance(part, Told):
-                            break
+        if not heard.has_gone:
+            return  # Without its second line the wrapper ends as its input does.
+        with anyio.move_on_after(grace_seconds + END_SECONDS, shield=True):
             await self._sweep(tag, grace_seconds)
 
     async def _sweep(self, tag: str, grace_seconds: float) -> int | None:
@@ -218,11 +209,13 @@ class PlainExec:
                 return TimedOut(command.timeout_seconds)
             return Signalled(code - 128) if signalled else Exited(code)
         status = await self._exit_code(exec_id)
-        if not heard.has_begun and status:
+        if not heard.begun.is_set() and status:
             # What is heard is the engine's word on why its exec did not start.
             reason = _one_line(heard.stdout) or _one_line(heard.stderr)
             return NotStarted(reason or "it could not be started")
         alive = await self._sweep(tag, command.grace_seconds)
+        if not heard.has_gone:
+            return NotStarted("its wrapper did not begin in time")
         if alive == 0 and status is None:
             return TimedOut(command.timeout_seconds)
         return ExitUnknown("its wrapper was ended before it could tell")
@@ -236,9 +229,12 @@ class PlainExec:
         return None
 
 
-async def _feed(dialogue: Dialogue, stdin: bytes) -> None:
+async def _feed(dialogue: Dialogue, heard: _Heard, stdin: bytes) -> None:
     try:
         await dialogue.begin()
+        await heard.begun.wait()
+        heard.has_gone = True
+        await dialogue.send(b"go\n")
         for start in range(0, len(stdin), STDIN_BYTES):
             await dialogue.send(stdin[start : start + STDIN_BYTES])
         dialogue.send_end()
@@ -253,7 +249,7 @@ async def _listen(dialogue: Dialogue, heard: _Heard) -> None:
                 output = heard.stderr if part.is_stderr else heard.stdout
                 output.add(part.piece)
             elif part.word == "begin":
-                heard.has_begun = True
+                heard.begun.set()
             else:
                 heard.last = part
                 # Whoever still holds the pipes does not hold up the answer.

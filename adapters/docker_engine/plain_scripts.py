@@ -59,6 +59,8 @@ tag=$1 limit=$2 whole=$3 grace=$4 drain=$5 detaches=$6 cwd=$7; shift 7
     + _TREE
     + r"""
 tell begin
+# Whoever gave up before it heard that sends no second line, and nothing runs.
+IFS= read -r go || exit 0
 cd "$cwd" || { tell absent "there is no folder $cwd"; exit 0; }
 program=
 case $1 in
@@ -130,10 +132,18 @@ grace=$1
 """
     + _TREE
     + r"""
-# The wrapper and its parts have the number among their words; grep has not.
-for f in $(printf '%s\n' "$tag" | grep -lF -f - /proc/[0-9]*/cmdline); do
-    p=${f#/proc/}
-    kill -KILL "${p%/cmdline}"
+# The wrapper and its parts have the number among their words; grep has not. What
+# one of them starts while it is looked for is seen by the next look.
+over=5000
+while [ "$over" -gt 0 ]; do
+    parts=
+    for f in $(printf '%s\n' "$tag" | grep -lF -f - /proc/[0-9]*/cmdline); do
+        p=${f#/proc/}
+        parts="$parts ${p%/cmdline}"
+    done
+    [ -n "$parts" ] || break
+    kill -KILL $parts
+    over=$((over - 5))
 done
 end_tree
 set -- $left
