@@ -117,7 +117,10 @@ async def test_signals_are_at_their_defaults_in_a_command(
 ) -> None:
     ended = await worker.sh("grep -E 'Sig(Ign|Blk)' /proc/self/status")
 
-    assert set(ended.stdout.kept.split()[1::2]) == {b"0" * 16}
+    # 32 and 33 are the C library's own: GNU make, say, leaves them ignored in what
+    # it starts, and nobody can set them back.
+    masks = [int(mask, 16) for mask in ended.stdout.kept.split()[1::2]]
+    assert {mask & ~(0b11 << 31) for mask in masks} == {0}
 
 
 async def test_only_three_descriptors_are_open_in_a_command(
