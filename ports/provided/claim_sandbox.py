@@ -121,12 +121,18 @@ class ClaimSandbox:
         self, label: ClaimLabel, standing: Standing[Claim]
     ) -> HeldSandbox:
         sandbox = await self.provider.find(label)
+        reason = "it was not found again"
         if sandbox is not None:
-            return HeldSandbox(label=label, sandbox=sandbox, standing=standing)
+            if sandbox.sandbox_id == standing.state.sandbox:
+                return HeldSandbox(label=label, sandbox=sandbox, standing=standing)
+            # A creation that came late, when the claim's own sandbox had ended: it
+            # holds nothing of the work. The release ends it by the claim's name.
+            await sandbox.disconnect()
+            reason = "another one stands under its name"
         lost = SandboxLost(
             provider=self.provider.name,
             sandbox=str(standing.state.sandbox),
-            reason="it was not found again",
+            reason=reason,
         )
         await self._carry_out(
             label, NoteLost(reason=lost.reason, at=self.clock.now()), known=standing

@@ -11,6 +11,9 @@ from .simulation import simulate
 
 SEEDS_FAST = 200
 SEEDS_LONG = 5_000
+SEEDS_ONCE_BROKEN = (
+    4345,  # A late sandbox was taken for the one that the claim had had.
+)
 BATCH = 50
 
 
@@ -30,6 +33,11 @@ def play(first: int, count: int) -> None:
 @pytest.mark.parametrize("first", range(0, SEEDS_FAST, BATCH))
 def test_no_rule_is_broken_whatever_goes_wrong(first: int) -> None:
     play(first, BATCH)
+
+
+@pytest.mark.parametrize("seed", SEEDS_ONCE_BROKEN)
+def test_what_broke_a_rule_once_does_not_again(seed: int) -> None:
+    play(seed, 1)
 
 
 @pytest.mark.long
