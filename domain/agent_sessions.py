@@ -378,6 +378,34 @@ class StillRetained(Refusal):
 
 
 @attrs.frozen
+class SandboxInUse(Refusal):
+    """The lent sandbox serves another session, and both did not ask to share it."""
+
+    kind: ClassVar[str] = "sandbox_in_use"
+    message: ClassVar[str] = (
+        "Sandbox {sandbox} of provider {provider} serves session {session};"
+        " close that one, or ask to share it in both seeds."
+    )
+
+    provider: str
+    sandbox: str
+    session: AgentSessionId
+
+
+@attrs.frozen
+class GrantLost(Refusal):
+    """The tokens of its tools were known to another process alone."""
+
+    kind: ClassVar[str] = "grant_lost"
+    message: ClassVar[str] = (
+        "The tokens for the tools of session {session} are not known to this process;"
+        " send its seed again here, or close it and use a new id."
+    )
+
+    session: AgentSessionId
+
+
+@attrs.frozen
 class ActivationUnfinished(Refusal):
     """A session does not close over an activation without an ending."""
 
