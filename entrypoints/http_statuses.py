@@ -38,6 +38,7 @@ STATUSES: dict[str, int] = {
     "episode_conflict": 409,
     "episode_mismatch": 409,
     "episode_out_of_step": 409,
+    "grant_lost": 409,
     "harness_may_write": 409,
     "not_expired_yet": 409,
     "resources_conflict": 409,
@@ -45,6 +46,7 @@ STATUSES: dict[str, int] = {
     "results_folder_refused": 409,
     "runtime_conflict": 409,
     "runtime_unverified": 409,
+    "sandbox_in_use": 409,
     "second_sandbox": 409,
     "seed_conflict": 409,
     "session_closed": 409,
@@ -56,6 +58,7 @@ STATUSES: dict[str, int] = {
     # Understood, but not accepted.
     "bad_address": 422,
     "bad_name": 422,
+    "bad_target": 422,
     "born_expired": 422,
     "image_missing": 422,
     "never_fits": 422,
@@ -71,6 +74,8 @@ STATUSES: dict[str, int] = {
     "task_refused": 422,
     "tasks_refused": 422,
     "unsupported": 422,
+    # Too much at once.
+    "admission_full": 429,
     # What we keep, or how we were set up, is unusable.
     "artifact_damaged": 500,
     "artifact_store_unusable": 500,
@@ -93,6 +98,7 @@ STATUSES: dict[str, int] = {
     "participant_failed": 502,
     "provider_forbidden": 502,
     "provider_unreachable": 502,
+    "relay_failed": 502,
     "run_lost": 502,
     "run_stuck": 502,
     "runtime_unavailable": 502,
@@ -105,6 +111,8 @@ STATUSES: dict[str, int] = {
     "admission_shut": 503,
     "capacity_exhausted": 503,
     "secrets_full": 503,
+    # A deadline.
+    "close_late": 504,
     # No space left.
     "disk_full": 507,
 }

@@ -125,6 +125,8 @@ class ActivateHarness:
     async def stop(self, attempt: Attempt) -> Ending:
         """End the run if it goes on, keep what it wrote, and say `cancelled`.
 
+        A run that was over by itself before is told as what it came to.
+
         Raises:
             Fault: It could not be ended, or nobody could look.
         """
@@ -133,7 +135,12 @@ class ActivateHarness:
         except SandboxLost as lost:
             capture = Capture(how=Lost(str(lost)), stopped=True)
             stillness = Stillness.SANDBOX_GONE
-        return await self._ending(attempt, capture, stillness, Outcome.CANCELLED)
+        return await self._ending(attempt, capture, stillness)
+
+    async def unseen(self, attempt: Attempt, outcome: Outcome, reason: str) -> Ending:
+        """Return the ending of a run that nobody could look at, or not in time."""
+        capture = Capture(how=Lost(reason))
+        return await self._ending(attempt, capture, None, outcome)
 
     async def _captured(self, attempt: Attempt) -> tuple[Capture, Stillness | None]:
         sandbox = attempt.sandbox
@@ -177,12 +184,14 @@ class ActivateHarness:
             return Capture(how=None, stopped=True), Stillness.NOTHING_RAN
         session = self._session(attempt.sandbox)
         state = await session.forbid(_run_id(attempt))
-        if isinstance(state, run_receipts.Running):
+        went_on = isinstance(state, run_receipts.Running)
+        if went_on:
             state = await session.stop(_run_id(attempt), grace_seconds=GRACE_SECONDS)
         if isinstance(state, Finished | Vanished):
             launch = await self.harness.prepare(attempt.request, _place(attempt))
             capture = await self._of_receipt(attempt, session, state.receipt, launch)
-            return attrs.evolve(capture, stopped=True), _stillness(state.receipt)
+            capture = attrs.evolve(capture, stopped=capture.stopped or went_on)
+            return capture, _stillness(state.receipt)
         still = isinstance(state, run_receipts.Forbidden | run_receipts.Absent)
         reason = "" if still else "it goes on in its sandbox"
         return (

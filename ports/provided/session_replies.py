@@ -49,7 +49,8 @@ def closed_reply(state: AgentSession) -> Mapping[str, Json]:
     endings = [a.ending for a in state.activations.standing if a.ending is not None]
     bundles = [json.loads(e.observations) for e in endings if e.observations]
     still = Stillness.NOTHING_RAN if not endings else endings[-1].stillness
-    return {"observations": _merged(bundles), "stillness": still}
+    observed = None if state.seeded is None else _merged(bundles)
+    return {"observations": observed, "stillness": still}
 
 
 def _merged(bundles: list[Mapping[str, Json]]) -> Mapping[str, Json]:

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sandbox of an agent session: lent by another, the session's own, or none.
+
+A lent one is used and let go of, never ended. One of its own is held by a claim that
+is named by the session, so it is found again after a restart and released by
+whichever process closes the session.
+"""
+
+from collections.abc import Mapping
+
+import attrs
+
+from ...domain.agent_sessions import AgentSessionId
+from ...domain.claims import ClaimId
+from ...domain.tasks import EpisodeId
+from ..required.harness import Harness, RequestRefused
+from ..required.sandbox import Sandbox
+from ..required.sandbox_provider import (
+    ClaimLabel,
+    SandboxProvider,
+    SandboxSpec,
+    Unsupported,
+)
+from .claim_sandbox import ClaimSandbox
+from .release_claim import ReleaseClaim
+from .session_grants import SessionGrant
+
+_ACCESS_FIELD = "sandbox_access.connection.provider_config_ref"
+
+
+@attrs.frozen(kw_only=True)
+class OwnSandboxes:
+    """How a session that borrows nothing gets a sandbox of its own."""
+
+    claim: ClaimSandbox
+    release: ReleaseClaim
+    spec: SandboxSpec
+
+
+@attrs.frozen(kw_only=True)
+class SessionSandboxes:
+    """Reaches and releases the sandboxes of sessions."""
+
+    harness: Harness
+    providers: Mapping[str, SandboxProvider]
+    """Where lent sandboxes are reached, by the name in their access."""
+    own: OwnSandboxes | None = None
+
+    async def reach(
+        self, session: AgentSessionId, episode: EpisodeId, grant: SessionGrant
+    ) -> Sandbox | None:
+        """Return the session's sandbox, reached now or found again.
+
+        Raises:
+            RequestRefused: No such provider is configured.
+            Unsupported: The harness needs what the provider cannot do.
+            Refusal, Fault: As `ClaimSandbox` and `SandboxProvider.connect` say.
+        """
+        if grant.lent is not None:
+            provider = self._lender(grant.lent.provider)
+            self._check(provider)
+            return await provider.connect(grant.lent, borrower=ClaimId(session))
+        if self.own is None:
+            return None
+        self._check(self.own.claim.provider)
+        held = await self.own.claim(
+            claim_of(session), self.own.spec, used_by=f"{episode.key} ({session})"
+        )
+        return held.sandbox
+
+    def claim_for(
+        self, session: AgentSessionId, grant: SessionGrant | None
+    ) -> ClaimId | None:
+        """Return the claim of a session that has, or would have, a sandbox of its own."""
+        lent = grant is not None and grant.access is not None
+        return None if lent or self.own is None else claim_of(session)
+
+    async def release(
+        self, session: AgentSessionId, grant: SessionGrant | None, *, reason: str
+    ) -> None:
+        """End the session's own sandbox, if it has one, until seen gone.
+
+        Raises:
+            Fault: It is still there, or nobody could look; the claim stays open.
+        """
+        claim = self.claim_for(session, grant)
+        if claim is not None and self.own is not None:
+            label = ClaimLabel(claim=claim, owner=self.own.claim.owner)
+            await self.own.release(label, reason=reason)
+
+    def _lender(self, name: str) -> SandboxProvider:
+        provider = self.providers.get(name)
+        if provider is None:
+            raise RequestRefused(
+                harness=self.harness.name,
+                field=_ACCESS_FIELD,
+                reason=f"no provider {name!r} is configured"
+                f" (there are: {', '.join(sorted(self.providers))})",
+            )
+        return provider
+
+    def _check(self, provider: SandboxProvider) -> None:
+        for capability in sorted(self.harness.needs - provider.capabilities):
+            detail = f"harness {self.harness.name} needs it"
+            raise Unsupported(provider.name, capability.value, detail)
+
+
+def claim_of(session: AgentSessionId) -> ClaimId:
+    """Return the name of the claim of a session's own sandbox."""
+    return ClaimId(f"agent-{session}")
