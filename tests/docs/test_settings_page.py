@@ -13,6 +13,7 @@ import attrs
 import pytest
 
 from livery.entrypoints.built_in import CommandOptions, DockerOptions, LocalOptions
+from livery.entrypoints.claude_code_options import ClaudeCodeOptions
 from livery.entrypoints.composition import read_options
 from livery.entrypoints.settings import Settings
 from livery.entrypoints.settings_reading import SettingsFile, structured
@@ -20,6 +21,7 @@ from livery.entrypoints.strict_converter import Form, attrs_class
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "livery.toml.md"
 OPTIONS: dict[str, type[attrs.AttrsInstance]] = {
+    "claude_code": ClaudeCodeOptions,
     "command": CommandOptions,
     "docker": DockerOptions,
     "local": LocalOptions,
