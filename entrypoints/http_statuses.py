@@ -61,13 +61,17 @@ STATUSES: dict[str, int] = {
     "bad_target": 422,
     "born_expired": 422,
     "image_missing": 422,
+    "libc_too_old": 422,
     "never_fits": 422,
     "no_solution": 422,
     "not_a_file": 422,
     "path_refused": 422,
+    "platform_unknown": 422,
     "plug_in_unknown": 422,
     "request_refused": 422,
     "runtime_missing": 422,
+    "runtime_not_mounted": 422,
+    "runtime_rejected": 422,
     "settings_refused": 422,
     "solutions_missing": 422,
     "spec_refused": 422,
@@ -85,8 +89,10 @@ STATUSES: dict[str, int] = {
     "keep_alive_too_long": 500,
     "plug_in_broken": 500,
     "plug_in_twice": 500,
+    "registry_unknown": 500,
     "result_log_unusable": 500,
     "row_damaged": 500,
+    "runtime_cache_unusable": 500,
     "secret_missing": 500,
     "state_folder_unusable": 500,
     # The provider, or another one outside, failed.
@@ -115,6 +121,7 @@ STATUSES: dict[str, int] = {
     "close_late": 504,
     # No space left.
     "disk_full": 507,
+    "runtime_too_large": 507,
 }
 
 

