@@ -18,8 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from livery.adapters.npm_registry import RegistryUnknown, read_npm_settings
-
 PROBE_SECONDS_MAX = 5.0
 OLDEST_MINOR = 8
 """The worker scripts promise to run on Python 3.8 and newer."""
@@ -111,6 +109,8 @@ def _humaneval() -> str | None:
 
 
 def _npm() -> str | None:
+    from livery.adapters.npm_registry import RegistryUnknown, read_npm_settings
+
     try:
         settings = read_npm_settings("@anthropic-ai")
     except RegistryUnknown as unknown:

@@ -117,6 +117,7 @@ class LocalRuntimeSource:
                     packing=Packing.GZIP,
                     packed_size=packed_size,
                     packed_sha256=packed_sha256,
+                    holds_program=False,
                     origin="a file of this host",
                 )
         made = self.cache.find(*key)

@@ -17,7 +17,7 @@ from .cache import (
 from .packed_files import OpenPacked, open_packed
 from .records import Record
 from .trusted_files import Digests, FileUntrusted
-from .verified import check_packed, check_program
+from .verified import check_entry, check_packed, check_program
 
 __all__ = [
     "Digests",
@@ -31,6 +31,7 @@ __all__ = [
     "RuntimeCache",
     "RuntimeCacheUnusable",
     "cache_path",
+    "check_entry",
     "check_packed",
     "check_program",
     "open_packed",

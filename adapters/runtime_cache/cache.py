@@ -74,6 +74,8 @@ class Leftover:
 
     path: Path
     reason: str
+    goes_on: bool = False
+    """Whether somebody makes an entry of it just now."""
 
 
 @attrs.frozen
@@ -157,7 +159,7 @@ class RuntimeCache:
             found = sorted(self.root.iterdir())
         for path in found:
             if path.name.startswith(PART):
-                yield Leftover(path, "its making was cut off, or goes on")
+                yield self._leftover(path)
             elif path.name != LOCKS:
                 for folder in sorted(path.glob("*/*")):
                     yield self._entry(folder)
@@ -174,6 +176,20 @@ class RuntimeCache:
             gone = self.root / f"{PART}gone-{secrets.token_hex(8)}"
             path.rename(gone)
             _remove(gone)
+
+    def _leftover(self, path: Path) -> Leftover:
+        word = path.name.removeprefix(PART).rpartition("-")[0]
+        try:
+            descriptor = os.open(self.root / LOCKS / word, os.O_RDWR | os.O_NOFOLLOW)
+        except OSError:
+            return Leftover(path, "its removal was cut off")
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return Leftover(path, "it is being made", goes_on=True)
+        finally:
+            os.close(descriptor)
+        return Leftover(path, "its making was cut off")
 
     def _entry(self, folder: Path) -> Entry | Leftover:
         try:

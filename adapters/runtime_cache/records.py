@@ -46,6 +46,8 @@ class Record:
     packed_size: int
     packed_sha256: str
     member: str = ""
+    holds_program: bool = True
+    """False where the program stays where it was, and its packed form alone is here."""
     origin: str = ""
     """Where it came from, without any host: a package's name and version, say."""
     integrity: str = ""
@@ -122,6 +124,7 @@ def _to_record(words: Words) -> Record:
         packed_size=_whole(words, "packed_size"),
         packed_sha256=_text(words, "packed_sha256"),
         member=_text(words, "member"),
+        holds_program=words["holds_program"] is True,
         origin=_text(words, "origin"),
         integrity=_text(words, "integrity"),
     )

@@ -29,6 +29,18 @@ async def check_packed(entry: Entry, digests: Digests) -> None:
     await _check(entry, entry.packed, record.packed_sha256, SECRET_MODE, digests)
 
 
+async def check_entry(entry: Entry, digests: Digests) -> None:
+    """Check all that an entry holds.
+
+    Raises:
+        RuntimeUnavailable: It is another file than was put there.
+        RuntimeCacheUnusable: It is not to be trusted, or gone.
+    """
+    if entry.record.holds_program:
+        await check_program(entry, digests)
+    await check_packed(entry, digests)
+
+
 async def _check(
     entry: Entry, path: Path, sha256: str, most: int, digests: Digests
 ) -> None:
