@@ -89,7 +89,7 @@ class PlacedFile:
 
     path: str
     """Absolute, or below the workdir."""
-    content: bytes
+    content: bytes = attrs.field(repr=False)
     mode: int = 0o644
 
 
