@@ -68,6 +68,7 @@ STATUSES: dict[str, int] = {
     "path_refused": 422,
     "platform_unknown": 422,
     "plug_in_unknown": 422,
+    "prefix_refused": 422,
     "request_refused": 422,
     "runtime_missing": 422,
     "runtime_not_mounted": 422,
@@ -81,6 +82,7 @@ STATUSES: dict[str, int] = {
     # Too much at once.
     "admission_full": 429,
     # What we keep, or how we were set up, is unusable.
+    "address_taken": 500,
     "artifact_damaged": 500,
     "artifact_store_unusable": 500,
     "extra_missing": 500,
@@ -116,6 +118,7 @@ STATUSES: dict[str, int] = {
     # Shutting down, or no room.
     "admission_shut": 503,
     "capacity_exhausted": 503,
+    "gateway_full": 503,
     "secrets_full": 503,
     # A deadline.
     "close_late": 504,

@@ -23,6 +23,7 @@ from ...domain.activations import (
     Ending,
     Outcome,
 )
+from ...domain.admissions import AdmissionIsShut, Ticket
 from ...domain.agent_sessions import (
     DECIDER,
     AbandonSeed,
@@ -102,6 +103,11 @@ class AgentSessions:
         """The sessions that this process holds something of."""
         return tuple(self._open)
 
+    def runs(self, session: AgentSessionId) -> bool:
+        """Whether an activation of the session runs here."""
+        opened = self._open.get(session)
+        return opened is not None and opened.running is not None
+
     async def standing(self, session: AgentSessionId) -> Standing[AgentSession]:
         """Return what the journal knows of a session."""
         opened = self._open.get(session)
@@ -159,8 +165,12 @@ class AgentSessions:
             await self._start(session, standing, digest, parameters)
         return await self._ending(session, digest)
 
-    async def close(self, session: AgentSessionId, episode: EpisodeId) -> SessionClosed:
+    async def close(
+        self, session: AgentSessionId, episode: EpisodeId, *, reason: str = ""
+    ) -> SessionClosed:
         """End the session, whatever it is doing; the same answer each time.
+
+        `reason` is told to who comes later, when nobody asked for the end.
 
         Raises:
             Refusal: It belongs to another episode.
@@ -174,7 +184,8 @@ class AgentSessions:
             standing = await self._seed_over(session, standing)
             standing = await self._stopped(session, standing)
             await self._release(session, standing)
-            reply = json.dumps(closed_reply(standing.state), ensure_ascii=False)
+            told = closed_reply(standing.state, reason)
+            reply = json.dumps(told, ensure_ascii=False)
             close = Close(
                 session=session, episode=episode, reply=reply, at=self.clock.now()
             )
@@ -193,8 +204,8 @@ class AgentSessions:
             stream = agent_session_stream(session)
             await self.journal.moved(stream, after=opened.standing.version)
             state = (await self.standing(session)).state
-            if state.phase is SessionPhase.CLOSING and opened.scope is not None:
-                opened.scope.cancel()
+            if state.phase is SessionPhase.CLOSING and opened.running is not None:
+                opened.cancel()
             if state.phase in (SessionPhase.CLOSED, SessionPhase.ABSENT):
                 if self._open.get(session) is opened and opened.reached.is_set():
                     await self._drop(session)
@@ -208,6 +219,11 @@ class AgentSessions:
         """
         opened = self._open.get(session)
         if opened is None:
+            return
+        if not opened.reached.is_set():
+            if opened.scope is not None:
+                opened.scope.cancel()
+            await opened.reached.wait()
             return
         await opened.stop_run()
         await self._drop(session)
@@ -263,14 +279,10 @@ class AgentSessions:
         """Reach the sandbox, and say that the session is ready, or undo it all."""
         self._open[session] = opened
         try:
-            await self._check_lent_once(session, opened)
-            opened.sandbox = await self.sandboxes.reach(
-                session, opened.episode, opened.grant
-            )
-            await self._check_lent_once(session, opened)
-            claim = self.sandboxes.claim_for(session, opened.grant)
-            ready = MarkReady(claim=claim, at=self.clock.now())
-            await self._carry_out(session, ready, known=opened.standing)
+            with anyio.CancelScope() as opened.scope:
+                await self._reach(session, opened)
+            if opened.scope.cancelled_caught:
+                raise AdmissionIsShut(ticket=Ticket(session))
         except BaseException as error:
             del self._open[session]
             reason = str(error) if isinstance(error, Fault | Refusal) else "cancelled"
@@ -278,7 +290,18 @@ class AgentSessions:
                 await self._undo(session, opened, reason)
             raise
         finally:
+            opened.scope = None
             opened.reached.set()
+
+    async def _reach(self, session: AgentSessionId, opened: OpenSession) -> None:
+        await self._check_lent_once(session, opened)
+        opened.sandbox = await self.sandboxes.reach(
+            session, opened.episode, opened.grant
+        )
+        await self._check_lent_once(session, opened)
+        claim = self.sandboxes.claim_for(session, opened.grant)
+        ready = MarkReady(claim=claim, at=self.clock.now())
+        await self._carry_out(session, ready, known=opened.standing)
 
     async def _undo(
         self, session: AgentSessionId, opened: OpenSession, reason: str

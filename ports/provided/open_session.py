@@ -27,7 +27,7 @@ class OpenSession:
     running: RequestDigest | None = None
     """The request that a task of this process is running."""
     scope: anyio.CancelScope | None = None
-    """Cancels the activation that runs here."""
+    """Cancels what is under way here: the setup, or the activation."""
     ended: anyio.Event = attrs.field(factory=anyio.Event)
     """Set when the activation that runs here has its ending."""
 
@@ -39,9 +39,13 @@ class OpenSession:
     async def stop_run(self) -> None:
         """Cancel what runs here, if anything does, and wait for its ending."""
         if self.running is not None:
-            if self.scope is not None:
-                self.scope.cancel()
+            self.cancel()
             await self.ended.wait()
+
+    def cancel(self) -> None:
+        """Cancel what is under way here, if anything is."""
+        if self.scope is not None:
+            self.scope.cancel()
 
     async def let_go(self) -> None:
         """Let go of the sandbox, without ending it."""

@@ -133,7 +133,7 @@ def _tool(tool: ToolAccess) -> dict[str, Json]:
 
 def _from_tool(kept: Mapping[str, Json]) -> ToolAccess:
     return ToolAccess(
-        transport=ToolTransport(kept["transport"]),
+        transport=ToolTransport(str(kept["transport"])),
         name=str(kept["name"]),
         url=str(kept["url"]),
         required=kept["required"] is True,

@@ -91,6 +91,10 @@ def test_each_timeout_has_its_own_name_and_tells_its_error() -> None:
     }
 
     assert set(told) == {
+        "close_timeout_seconds",
+        "disconnect_grace_seconds",
+        "idle_timeout_seconds",
+        "seed_wait_seconds",
         "episode_timeout_seconds",
         "turn_timeout_seconds",
         "lifetime_seconds",
