@@ -105,10 +105,8 @@ async def _kept(answer: httpx.Response, announced: bytes, path: Path) -> Downloa
 
 def _redirected(answer: httpx.Response) -> str:
     here = answer.request.url
-    try:
-        there = here.join(answer.headers.get("location", ""))
-    except httpx.InvalidURL:
-        raise Unusable("the registry redirects to what is no URL") from None
+    # One that is no URL was told already, as an answer that cannot be understood.
+    there = here.join(answer.headers.get("location", ""))
     if there.scheme not in ("http", "https") or there == here:
         raise Unusable("the registry redirects to what cannot be asked")
     if here.scheme == "https" and there.scheme != "https":
