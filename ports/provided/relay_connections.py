@@ -283,7 +283,8 @@ class _Carrier:
                 return await dial()
         except (OSError, TimeoutError) as fault:
             self._record.failed_dials += 1
-            self._record.tell(f"not reached: {fault or 'it took too long'}")
+            told = str(fault) or f"it took over {DIAL_SECONDS:g} s"
+            self._record.tell(f"not reached: {told}")
             return None
 
     async def _both_ways(self, link: Link, far: DuplexStream) -> bool:
