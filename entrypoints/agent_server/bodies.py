@@ -137,7 +137,8 @@ class BodyRefused(Exception):
 
 def wrong_value(loc: Place, reason: str, found: Json) -> BodyRefused:
     """Return the refusal of a value that breaks a rule of ours."""
-    return BodyRefused((Mistake("value_error", loc, f"Value error, {reason}", found),))
+    msg = f"Value error, {reason}"
+    return BodyRefused((Mistake("value_error", loc, msg, found, {"error": {}}),))
 
 
 def read_body(body: bytes, schema: Schema) -> Mapping[str, Json]:

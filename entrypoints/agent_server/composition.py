@@ -18,9 +18,11 @@ from ...domain.claims import ClaimId
 from ...ports.provided.activate_harness import ActivateHarness
 from ...ports.provided.admit_sessions import AdmitSessions
 from ...ports.provided.agent_sessions import AgentSessions
+from ...ports.provided.sandbox_programs import SandboxProgram
 from ...ports.provided.serve_sessions import Patience, ServedSessions, serve_sessions
 from ...ports.provided.session_sandboxes import OwnSandboxes, SessionSandboxes
 from ...ports.required.harness import Harness
+from ...ports.required.sandbox import Sandbox
 from ...ports.required.sandbox_provider import ClaimLabel, SandboxProvider
 from ..built_in import HARNESSES, PROVIDERS
 from ..composition import (
@@ -39,6 +41,7 @@ from .app import AgentRoutes
 from .session_cookies import SessionCookies
 
 ARTIFACTS: Final = "artifacts"
+SUPERVISOR: Final = "supervisor"
 SHARE_OF_GRACE: Final = 0.9
 """How much of the shutdown's grace giving everything back may take."""
 
@@ -97,8 +100,9 @@ async def _open_sessions(
                 harness=harness,
                 artifacts=FolderArtifactStore(artifacts),
                 clock=foundation.clock,
-                supervisor_program=program("supervisor"),
+                supervisor_program=program(SUPERVISOR),
             ),
+            inspect=_check_python,
             among_others=True,
         )
         admit = AdmitSessions(
@@ -110,6 +114,12 @@ async def _open_sessions(
         yield await stack.enter_async_context(
             serve_sessions(sessions, admit, _patience(settings))
         )
+
+
+async def _check_python(sandbox: Sandbox) -> None:
+    """Raise `RuntimeMissing` where no run can be supervised."""
+    supervisor = program(SUPERVISOR)
+    await SandboxProgram(sandbox=sandbox, name=SUPERVISOR, text=supervisor).installed()
 
 
 def _names(file: SettingsFile, settings: AgentServerSettings) -> list[str]:

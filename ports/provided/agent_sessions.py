@@ -10,7 +10,7 @@ sandbox, and one that never began is forbidden to begin, and told as cancelled.
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import anyio
@@ -53,7 +53,7 @@ from ..required.faults import Fault
 from ..required.harness import Harness, HarnessRequest
 from ..required.holders import Holders
 from ..required.journal import Journal, agent_session_stream
-from ..required.sandbox import SandboxLost
+from ..required.sandbox import Sandbox, SandboxLost
 from .activate_harness import ActivateHarness, Attempt
 from .carry_out import Standing, carry_out, read_state
 from .open_session import OpenSession
@@ -91,6 +91,8 @@ class AgentSessions:
     harness: Harness
     sandboxes: SessionSandboxes
     activate_harness: ActivateHarness
+    inspect: Callable[[Sandbox], Awaitable[None]] | None = None
+    """Raises what is wrong with a sandbox, before its session is called ready."""
     among_others: bool = False
     """Whether sessions come from callers that others serve as well, so that a lent
     sandbox may be lent twice."""
@@ -298,6 +300,8 @@ class AgentSessions:
         opened.sandbox = await self.sandboxes.reach(
             session, opened.episode, opened.grant
         )
+        if self.inspect is not None and opened.sandbox is not None:
+            await self.inspect(opened.sandbox)
         await self._check_lent_once(session, opened)
         claim = self.sandboxes.claim_for(session, opened.grant)
         ready = MarkReady(claim=claim, at=self.clock.now())
@@ -522,11 +526,31 @@ class AgentSessions:
             if opened is not None and opened.running is not None:
                 await opened.stop_run()
             elif await self._in_hand(session, standing):
-                opened = await self._reopened(session, standing, activation)
-                if opened is not None:
-                    await self._stop_run(session, opened, activation)
+                await self._stop_left(session, standing, activation)
             standing = await self.standing(session)
         return standing
+
+    async def _stop_left(
+        self,
+        session: AgentSessionId,
+        standing: Standing[AgentSession],
+        activation: Activation,
+    ) -> None:
+        """Stop a run that nobody attends; its own sandbox ends it for certain."""
+        opened = await self._reopened(session, standing, activation)
+        if opened is None:
+            return
+        try:
+            await self._stop_run(session, opened, activation)
+        except Fault as fault:
+            if (
+                fault.can_retry
+                and self.sandboxes.claim_for(session, opened.grant) is None
+            ):
+                raise
+            await self._end_unseen(
+                session, opened, activation, Outcome.CANCELLED, str(fault)
+            )
 
     async def _release(
         self, session: AgentSessionId, standing: Standing[AgentSession]
