@@ -56,6 +56,7 @@ class Digest:
 class Digests:
     """The digests that this process knows."""
 
+    most: int = DIGESTS_MAX
     reads: int = 0
     """How many files were read to the end so far."""
     _known: OrderedDict[Path, Digest] = attrs.field(factory=OrderedDict[Path, Digest])
@@ -100,7 +101,7 @@ class Digests:
     def _keep(self, path: Path, found: Digest) -> None:
         self._known[path] = found
         self._known.move_to_end(path)
-        while len(self._known) > DIGESTS_MAX:
+        while len(self._known) > self.most:
             self._known.popitem(last=False)
 
 

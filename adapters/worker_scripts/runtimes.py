@@ -133,10 +133,11 @@ def _checked(path: str, words: dict[str, object]) -> dict[str, object]:
         return {"state": "missing", "path": path}
     except OSError as fault:
         return {"state": "forbidden", "path": path, "reason": _reason(fault)}
+    seen = os.fstat(descriptor)
+    if not stat.S_ISREG(seen.st_mode):
+        os.close(descriptor)
+        return {"state": "forbidden", "path": path, "reason": "it is no file"}
     with os.fdopen(descriptor, "rb", buffering=0) as file:
-        seen = os.fstat(file.fileno())
-        if not stat.S_ISREG(seen.st_mode):
-            return {"state": "forbidden", "path": path, "reason": "it is no file"}
         identity = _identity(seen)
         if identity == words.get("known"):
             return {"state": "known", "path": path, "identity": identity}

@@ -106,6 +106,8 @@ class InstallRuntime:
     clock: Clock
     python: str = "python3"
     pause_seconds: float = PAUSE_SECONDS
+    staging_seconds: float = STAGING_SECONDS_MAX
+    known_most: int = KNOWN_MAX
     _places: OrderedDict[tuple[str, ...], Place] = attrs.field(
         factory=OrderedDict[tuple[str, ...], Place], init=False
     )
@@ -182,7 +184,7 @@ class InstallRuntime:
         key = (sandbox.access().provider, str(sandbox.sandbox_id))
         if (known := self._places.get(key)) is None:
             known = await calls.look()
-            _keep(self._places, key, known)
+            self._keep(self._places, key, known)
         return known
 
     def _calls(self, sandbox: Sandbox, wanted: WantedRuntime) -> RuntimeCalls:
@@ -195,7 +197,7 @@ class InstallRuntime:
         key = _key(calls.hands.sandbox, path, runtime)
         found = await calls.check(path, runtime.sha256, self._known.get(key))
         _check_found(found, runtime)
-        _keep(self._known, key, found.identity)
+        self._keep(self._known, key, found.identity)
 
     async def _brought(self, staging: "_Staging") -> InstalledRuntime:
         """Bring it; what was cut off is gone on with."""
@@ -229,7 +231,7 @@ class InstallRuntime:
         """Become the stager, or find it installed, waiting for whoever stages."""
         runtime = staging.runtime
         command = StartStaging(runtime=runtime, stager=staging.stager, at=self._now())
-        until = anyio.current_time() + STAGING_SECONDS_MAX
+        until = anyio.current_time() + self.staging_seconds
         while True:
             known = self._known.get(staging.key)
             answer = await staging.calls.begin(staging.words, known)
@@ -283,8 +285,16 @@ class InstallRuntime:
     def _installed(
         self, staging: "_Staging", path: str, identity: Identity, came: Came
     ) -> InstalledRuntime:
-        _keep(self._known, staging.key, identity)
+        self._keep(self._known, staging.key, identity)
         return InstalledRuntime(runtime=staging.runtime, path=path, came=came)
+
+    def _keep(
+        self, known: OrderedDict[tuple[str, ...], T], key: tuple[str, ...], fact: T
+    ) -> None:
+        known[key] = fact
+        known.move_to_end(key)
+        while len(known) > self.known_most:
+            known.popitem(last=False)
 
     def _now(self) -> Instant:
         return self.clock.now()
@@ -343,15 +353,6 @@ def _check_found(found: Found, runtime: Runtime) -> None:
 def _key(sandbox: Sandbox, path: str, runtime: Runtime) -> tuple[str, ...]:
     provider = sandbox.access().provider
     return (provider, sandbox.sandbox_id, path, runtime.sha256, runtime.version)
-
-
-def _keep(
-    known: OrderedDict[tuple[str, ...], T], key: tuple[str, ...], fact: T
-) -> None:
-    known[key] = fact
-    known.move_to_end(key)
-    while len(known) > KNOWN_MAX:
-        known.popitem(last=False)
 
 
 async def _given_up(staging: _Staging, *, keeps_parts: bool) -> None:
