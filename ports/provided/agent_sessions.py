@@ -150,7 +150,9 @@ class AgentSessions:
             elif await self._in_hand(session, standing):
                 break
             known = None
-        await self._set_up(session, OpenSession(standing, episode, grant))
+        seeded = standing.state.seeded
+        assert seeded is not None, "it was just written, or known"
+        await self._set_up(session, OpenSession(standing, seeded, grant))
 
     async def activate(
         self, session: AgentSessionId, parameters: Mapping[str, Json]
@@ -228,9 +230,10 @@ class AgentSessions:
             await opened.reached.wait()
             return
         await opened.stop_run()
+        await self._stopped(session, await self.standing(session))
         await self._drop(session)
-        grant = opened.grant
-        await self.sandboxes.release(session, grant, reason="the server shuts down")
+        reason = "the server shuts down"
+        await self.sandboxes.release(opened.seeded, opened.grant, reason=reason)
 
     async def _start(
         self,
@@ -297,13 +300,11 @@ class AgentSessions:
 
     async def _reach(self, session: AgentSessionId, opened: OpenSession) -> None:
         await self._check_lent_once(session, opened)
-        opened.sandbox = await self.sandboxes.reach(
-            session, opened.episode, opened.grant
-        )
+        opened.sandbox = await self.sandboxes.reach(opened.seeded, opened.grant)
         if self.inspect is not None and opened.sandbox is not None:
             await self.inspect(opened.sandbox)
         await self._check_lent_once(session, opened)
-        claim = self.sandboxes.claim_for(session, opened.grant)
+        claim = self.sandboxes.claim_for(opened.seeded, opened.grant)
         ready = MarkReady(claim=claim, at=self.clock.now())
         await self._carry_out(session, ready, known=opened.standing)
 
@@ -313,7 +314,7 @@ class AgentSessions:
         await opened.let_go()
         kept: Fault | None = None
         try:
-            await self.sandboxes.release(session, opened.grant, reason=reason)
+            await self.sandboxes.release(opened.seeded, opened.grant, reason=reason)
         except Fault as fault:
             kept = fault
             log.error(
@@ -341,7 +342,7 @@ class AgentSessions:
         """
         if not self.among_others or opened.grant.access is None:
             return
-        own = opened.standing.state.seeded
+        own = opened.seeded
         others: dict[AgentSessionId, SessionGrant] = {}
         for key in await self.journal.open_streams(CATEGORY):
             other = AgentSessionId(key)
@@ -349,7 +350,7 @@ class AgentSessions:
             theirs = from_text(state.seeded.grant) if state.seeded else None
             if other == session or state.seeded is None or theirs is None:
                 continue
-            first = own is None or (state.seeded.at, key) < (own.at, session)
+            first = (state.seeded.at, key) < (own.at, session)
             if state.seed_over or first:
                 others[other] = theirs
         check_unused(opened.grant, others)
@@ -370,9 +371,9 @@ class AgentSessions:
         grant = grant or (from_text(seeded.grant) if seeded is not None else None)
         if seeded is None or grant is None:
             raise SessionUnknown(phase=standing.state.phase)
-        opened = self._open[session] = OpenSession(standing, seeded.episode, grant)
+        opened = self._open[session] = OpenSession(standing, seeded, grant)
         try:
-            opened.sandbox = await self.sandboxes.reach(session, seeded.episode, grant)
+            opened.sandbox = await self.sandboxes.reach(seeded, grant)
         except BaseException:
             del self._open[session]
             raise
@@ -431,7 +432,7 @@ class AgentSessions:
             assert seeded is not None, "it has an activation"
             grant = from_text(seeded.grant)
             assert grant is not None, "it was read before the sandbox was looked for"
-            opened = OpenSession(standing, seeded.episode, grant)
+            opened = OpenSession(standing, seeded, grant)
             await self._end_unseen(
                 session, opened, activation, Outcome.SANDBOX_ERROR, str(lost)
             )
@@ -545,7 +546,7 @@ class AgentSessions:
         except Fault as fault:
             if (
                 fault.can_retry
-                and self.sandboxes.claim_for(session, opened.grant) is None
+                and self.sandboxes.claim_for(opened.seeded, opened.grant) is None
             ):
                 raise
             await self._end_unseen(
@@ -560,7 +561,7 @@ class AgentSessions:
             return
         try:
             grant = from_text(seeded.grant)
-            await self.sandboxes.release(session, grant, reason="the session is closed")
+            await self.sandboxes.release(seeded, grant, reason="the session is closed")
         except Fault as fault:
             failed = FailClose(reason=str(fault), at=self.clock.now())
             await self._carry_out(session, failed, known=standing)
@@ -589,7 +590,7 @@ class AgentSessions:
 
 def _request(opened: OpenSession, parameters: Mapping[str, Json]) -> HarnessRequest:
     return HarnessRequest(
-        episode=opened.episode,
+        episode=opened.seeded.episode,
         task=opened.grant.task,
         parameters=parameters,
         tool_accesses=opened.grant.tools,

@@ -4,9 +4,8 @@
 import anyio
 import attrs
 
-from ...domain.agent_sessions import AgentSession
+from ...domain.agent_sessions import AgentSession, SeedStarted
 from ...domain.digests import RequestDigest
-from ...domain.tasks import EpisodeId
 from ..required.sandbox import Sandbox
 from .carry_out import Standing
 from .session_grants import SessionGrant
@@ -17,7 +16,7 @@ class OpenSession:
     """An open session, in this process."""
 
     standing: Standing[AgentSession]
-    episode: EpisodeId
+    seeded: SeedStarted
     grant: SessionGrant
     sandbox: Sandbox | None = None
     reached: anyio.Event = attrs.field(factory=anyio.Event)

@@ -6,13 +6,14 @@ is named by the session, so it is found again after a restart and released by
 whichever process closes the session.
 """
 
+import hashlib
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 
-from ...domain.agent_sessions import AgentSessionId
+from ...domain.agent_sessions import SeedStarted
 from ...domain.claims import ClaimId
-from ...domain.tasks import EpisodeId
 from ..required.harness import Harness, RequestRefused
 from ..required.sandbox import Sandbox
 from ..required.sandbox_provider import (
@@ -25,7 +26,9 @@ from .claim_sandbox import ClaimSandbox
 from .release_claim import ReleaseClaim
 from .session_grants import SessionGrant
 
-_ACCESS_FIELD = "sandbox_access.connection.provider_config_ref"
+WHICH_CHARACTERS: Final = 8
+
+_ACCESS_FIELD: Final = "sandbox_access.connection.provider_config_ref"
 
 
 @attrs.frozen(kw_only=True)
@@ -46,9 +49,7 @@ class SessionSandboxes:
     """Where lent sandboxes are reached, by the name in their access."""
     own: OwnSandboxes | None = None
 
-    async def reach(
-        self, session: AgentSessionId, episode: EpisodeId, grant: SessionGrant
-    ) -> Sandbox | None:
+    async def reach(self, seeded: SeedStarted, grant: SessionGrant) -> Sandbox | None:
         """Return the session's sandbox, reached now or found again.
 
         Raises:
@@ -59,31 +60,33 @@ class SessionSandboxes:
         if grant.lent is not None:
             provider = self._lender(grant.lent.provider)
             self._check(provider)
-            return await provider.connect(grant.lent, borrower=ClaimId(session))
+            return await provider.connect(grant.lent, borrower=ClaimId(seeded.session))
         if self.own is None:
             return None
         self._check(self.own.claim.provider)
         held = await self.own.claim(
-            claim_of(session), self.own.spec, used_by=f"{episode.key} ({session})"
+            claim_of(seeded),
+            self.own.spec,
+            used_by=f"{seeded.episode.key} ({seeded.session})",
         )
         return held.sandbox
 
     def claim_for(
-        self, session: AgentSessionId, grant: SessionGrant | None
+        self, seeded: SeedStarted, grant: SessionGrant | None
     ) -> ClaimId | None:
         """Return the claim of a session that has, or would have, a sandbox of its own."""
         lent = grant is not None and grant.access is not None
-        return None if lent or self.own is None else claim_of(session)
+        return None if lent or self.own is None else claim_of(seeded)
 
     async def release(
-        self, session: AgentSessionId, grant: SessionGrant | None, *, reason: str
+        self, seeded: SeedStarted, grant: SessionGrant | None, *, reason: str
     ) -> None:
         """End the session's own sandbox, if it has one, until seen gone.
 
         Raises:
             Fault: It is still there, or nobody could look; the claim stays open.
         """
-        claim = self.claim_for(session, grant)
+        claim = self.claim_for(seeded, grant)
         if claim is not None and self.own is not None:
             label = ClaimLabel(claim=claim, owner=self.own.claim.owner)
             await self.own.release(label, reason=reason)
@@ -105,6 +108,10 @@ class SessionSandboxes:
             raise Unsupported(provider.name, capability.value, detail)
 
 
-def claim_of(session: AgentSessionId) -> ClaimId:
-    """Return the name of the claim of a session's own sandbox."""
-    return ClaimId(f"agent-{session}")
+def claim_of(seeded: SeedStarted) -> ClaimId:
+    """Return the name of the claim of a session's own sandbox.
+
+    A seed that is made anew, under an id that is free again, has a claim of its own.
+    """
+    which = hashlib.sha256(f"{seeded.request} {seeded.at!r}".encode()).hexdigest()
+    return ClaimId(f"agent-{seeded.session}-{which[:WHICH_CHARACTERS]}")

@@ -39,8 +39,14 @@ from livery.ports.required.harness import (
     Reading,
 )
 from livery.ports.required.journal import Journal
-from livery.ports.required.sandbox_provider import Capabilities, SandboxSpec
+from livery.ports.required.sandbox_provider import (
+    Capabilities,
+    ClaimLabel,
+    DestroyFailed,
+    SandboxSpec,
+)
 
+from ..benchmarks.nothing_provider import NothingSandbox
 from ..use_cases.outside import BreakableProvider
 
 COOKIE = "LiveryAgent___agent"
@@ -97,6 +103,32 @@ class ScriptedHarness:
             output=(message,),
             observations=Observations(source=self.name, records=(record,)),
         )
+
+
+@attrs.define
+class SlowProvider(BreakableProvider):
+    """Makes a sandbox, and says so only when a test lets it."""
+
+    one_made: anyio.Event = attrs.field(factory=anyio.Event)
+    may_go_on: anyio.Event = attrs.field(factory=anyio.Event)
+
+    async def create(self, label: ClaimLabel, spec: SandboxSpec) -> NothingSandbox:
+        sandbox = await BreakableProvider.create(self, label, spec)
+        self.one_made.set()
+        await self.may_go_on.wait()
+        return sandbox
+
+
+@attrs.define
+class StuckProvider(BreakableProvider):
+    """Cannot end anything, until a test lets it."""
+
+    stuck: bool = False
+
+    async def destroy(self, label: ClaimLabel) -> None:
+        if self.stuck:
+            raise DestroyFailed(self.name, label.claim, "it hangs")
+        await BreakableProvider.destroy(self, label)
 
 
 @attrs.frozen

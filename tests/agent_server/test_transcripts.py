@@ -19,7 +19,7 @@ from livery.ports.required.harness import RequestRefused
 from livery.ports.required.sandbox import SandboxFailed
 from livery.ports.required.sandbox_provider import CreateFailed
 
-from .scripted import Server, cookie_of, serving
+from .scripted import Server, StuckProvider, cookie_of, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -55,8 +55,11 @@ def scenarios() -> list[Path]:
 def script(server: Server, scenario: str) -> None:
     """Have the harness and the provider do what the recorded agent did."""
     provider, harness = server.provider, server.harness
+    assert isinstance(provider, StuckProvider)
     if "seed-failure-500" in scenario or "setup-error" in scenario:
         provider.create_fault = CreateFailed("fake", "c", "create", "scripted")
+    if "setup-error" in scenario or "agent-close-fails" in scenario:
+        provider.stuck = True
     if "agent-failure-500" in scenario:
         harness.fault = SandboxFailed("fake", "s", "exec", "scripted")
     if "agent-failure-400" in scenario:
@@ -65,11 +68,6 @@ def script(server: Server, scenario: str) -> None:
         harness.refusal = AdmissionFull(ticket=Ticket("t"), places=1)
     for one in exchanges(FOLDER / f"{scenario}.json"):
         body = one["request"]["body"]
-        claim = ClaimId(f"agent-{body.get('agent_session_id')}")
-        if "setup-error" in scenario or (
-            "close-fails" in scenario and "agent" in scenario
-        ):
-            provider.undestroyable.add(claim)
         if body.get("sandbox_access"):
             descriptor = body["sandbox_access"]["connection"]["descriptor"]
             lent = ClaimId(descriptor["sandbox_id"])
@@ -79,7 +77,8 @@ def script(server: Server, scenario: str) -> None:
 def before(server: Server, scenario: str, path: str) -> None:
     """Let a close succeed that succeeded in the recording."""
     if path.endswith("close") and "setup-error" in scenario:
-        server.provider.undestroyable.clear()
+        assert isinstance(server.provider, StuckProvider)
+        server.provider.stuck = False
 
 
 @attrs.define
@@ -127,7 +126,7 @@ def shape(body: Any) -> Any:
 @pytest.mark.case("FC-110", "FC-180", "FC-084", "FC-085")
 async def test_a_recorded_scenario_is_answered_alike(file: Path) -> None:
     own = not any(e["request"]["body"].get("sandbox_access") for e in exchanges(file))
-    async with serving(own=own) as server:
+    async with serving(own=own, provider=StuckProvider()) as server:
         replay = Replay(server)
         script(server, file.stem)
         for exchange in exchanges(file):
