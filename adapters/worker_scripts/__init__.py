@@ -11,7 +11,7 @@ import functools
 from importlib.resources import files
 
 PYTHON_OLDEST = (3, 8)
-PROGRAMS = ("worker", "supervisor", "archive", "relay", "runtimes")
+PROGRAMS = ("worker", "supervisor", "archive", "relay", "mailbox", "runtimes")
 
 _BUNDLE = """\
 # SPDX-License-Identifier: Apache-2.0

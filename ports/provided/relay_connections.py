@@ -19,7 +19,7 @@ import attrs
 
 from ..required.byte_stream import ByteStream
 from ..required.faults import Fault
-from ..required.sandbox import SandboxFailed, SandboxLost
+from ..required.sandbox import SandboxLost
 from ..required.sandbox_streams import Dial, DuplexStream, StreamingSandbox
 from .relay_links import Link
 from .worker_frames import Frame, FrameKind, FrameReader, FramesBroken, from_payload
@@ -116,6 +116,7 @@ async def open_relay(
 
     Raises:
         RelayFailed: It said no hello, or a port is taken.
+        RuntimeMissing: The sandbox has no Python for it.
         SandboxLost, SandboxFailed: As they say.
     """
     wished = tuple((ports or {}).get(name, 0) for name in targets)
@@ -165,7 +166,7 @@ class _Course:
                         ports = found
                         task_status.started(ports)
                     reason = await carrier.run()
-            except (SandboxLost, SandboxFailed, RelayFailed) as fault:
+            except Fault as fault:
                 if ports is None:
                     task_status.started(fault)
                     return

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers on this host's loopback that a relay leads to."""
 
+import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -8,7 +9,7 @@ import anyio
 import anyio.abc
 
 from livery.adapters.host_ports import dial_tcp
-from livery.adapters.worker_scripts import bootstrap
+from livery.adapters.worker_scripts import bootstrap, program
 from livery.ports.provided.relay_connections import RelayStart
 from livery.ports.required.sandbox_streams import Dial
 
@@ -46,3 +47,9 @@ async def received(stream: anyio.abc.ByteReceiveStream) -> bytes:
         async for piece in stream:
             pieces += piece
     return bytes(pieces)
+
+
+def mailbox_in(scratch: str) -> str:
+    """Return the word by which the processes of a mailbox are known."""
+    digest = hashlib.sha256(program("mailbox")).hexdigest()
+    return f"{scratch}/mailbox-{digest[:16]}.py"

@@ -11,7 +11,10 @@ import anyio.abc
 import pytest
 
 from livery.adapters.local_host.sandbox import LocalHostSandbox
+from livery.adapters.worker_scripts import program
+from livery.ports.provided.mailbox_streams import through_files
 from livery.ports.provided.relay_connections import (
+    OpenStream,
     Relay,
     RelayFailed,
     RelayStart,
@@ -23,8 +26,10 @@ from livery.ports.required.sandbox_provider import SandboxSpec
 from livery.ports.required.sandbox_streams import DuplexStream, StreamingSandbox
 
 from .. import peers
+from ..channel.processes import until_gone
+from ..channel.worker_sandbox import sandbox_in
 from ..local_host.places import new_label, provider_in
-from .far_ends import PATIENCE_SECONDS, echo, received, serving, starting
+from .far_ends import PATIENCE_SECONDS, echo, mailbox_in, received, serving, starting
 
 pytestmark = pytest.mark.anyio
 
@@ -38,6 +43,24 @@ def start(request: pytest.FixtureRequest) -> RelayStart:
     # Read anew: while coverage is on, another program stands for our own.
     python = sys.executable if request.param == "own" else str(peers.oldest_python())
     return starting(python)
+
+
+@pytest.fixture(params=["streams", "files"])
+async def opens(
+    request: pytest.FixtureRequest,
+    start: RelayStart,
+    sandbox: LocalHostSandbox,
+    tmp_path: Path,
+) -> AsyncIterator[OpenStream]:
+    """Carry over attached streams, and through files."""
+    if request.param == "streams":
+        yield attached(sandbox, start)
+        return
+    python = start(())[0][0]
+    async with sandbox_in(tmp_path, python) as plain:
+        assert not isinstance(plain, StreamingSandbox)
+        yield through_files(plain, program("mailbox"), python=python)
+        await until_gone(mailbox_in(plain.scratch))
 
 
 @pytest.fixture
@@ -57,13 +80,11 @@ async def connected(relay: Relay, target: str = "far") -> anyio.abc.SocketStream
     return await anyio.connect_tcp("127.0.0.1", relay.ports[target])
 
 
-async def test_bytes_come_through_both_ways_and_ends_too(
-    sandbox: LocalHostSandbox, start: RelayStart
-) -> None:
+async def test_bytes_come_through_both_ways_and_ends_too(opens: OpenStream) -> None:
     heard = b""
     async with (
         serving(echo) as far,
-        open_relay(attached(sandbox, start), {"far": far}) as relay,
+        open_relay(opens, {"far": far}) as relay,
         await connected(relay) as inside,
         anyio.create_task_group() as tasks,
     ):
@@ -81,7 +102,7 @@ async def test_bytes_come_through_both_ways_and_ends_too(
 
 
 async def test_what_is_sent_piece_by_piece_comes_piece_by_piece(
-    sandbox: LocalHostSandbox, start: RelayStart
+    opens: OpenStream,
 ) -> None:
     heard = anyio.Event()
 
@@ -95,7 +116,7 @@ async def test_what_is_sent_piece_by_piece_comes_piece_by_piece(
 
     async with (
         serving(serve) as far,
-        open_relay(attached(sandbox, start), {"far": far}) as relay,
+        open_relay(opens, {"far": far}) as relay,
         await connected(relay) as inside,
     ):
         pieces: list[bytes] = []
@@ -108,7 +129,7 @@ async def test_what_is_sent_piece_by_piece_comes_piece_by_piece(
 
 
 async def test_many_connections_go_on_beside_one_that_nobody_reads(
-    sandbox: LocalHostSandbox, start: RelayStart
+    opens: OpenStream,
 ) -> None:
     async def pour(stream: anyio.abc.SocketStream) -> None:
         async with stream:
@@ -122,7 +143,7 @@ async def test_many_connections_go_on_beside_one_that_nobody_reads(
     async with (
         serving(pour) as source,
         serving(echo) as far,
-        open_relay(attached(sandbox, start), {"far": far, "source": source}) as relay,
+        open_relay(opens, {"far": far, "source": source}) as relay,
         await connected(relay, "source"),
     ):
 
@@ -142,7 +163,7 @@ async def test_many_connections_go_on_beside_one_that_nobody_reads(
 
 
 async def test_who_leaves_inside_is_gone_outside_within_a_second(
-    sandbox: LocalHostSandbox, start: RelayStart
+    opens: OpenStream,
 ) -> None:
     gone = anyio.Event()
 
@@ -155,7 +176,7 @@ async def test_who_leaves_inside_is_gone_outside_within_a_second(
 
     async with (
         serving(serve) as far,
-        open_relay(attached(sandbox, start), {"far": far}) as relay,
+        open_relay(opens, {"far": far}) as relay,
     ):
         inside = await connected(relay)
         await inside.send(b"hello")
@@ -165,13 +186,13 @@ async def test_who_leaves_inside_is_gone_outside_within_a_second(
 
 
 async def test_a_far_end_that_is_not_there_is_a_closed_connection_and_told(
-    sandbox: LocalHostSandbox, start: RelayStart
+    opens: OpenStream,
 ) -> None:
     async def nobody() -> DuplexStream:
         raise ConnectionRefusedError("nobody listens")
 
     async with (
-        open_relay(attached(sandbox, start), {"far": nobody}) as relay,
+        open_relay(opens, {"far": nobody}) as relay,
         await connected(relay) as inside,
     ):
         assert await received(inside) == b""
