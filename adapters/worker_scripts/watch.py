@@ -15,6 +15,8 @@ from typing import Callable, cast
 
 LINE_BYTES_MAX = 8 * 1024 * 1024
 """A longer line is not looked into: it is none that ends a run."""
+LOOK_SECONDS = 1.0
+"""How often files are looked at for signs of life."""
 FILES_MAX = 1000
 """Of a folder that is looked at for signs of life, no more than so many."""
 
@@ -34,12 +36,12 @@ class Watch:
         self._line = bytearray()
         self._too_long = False
         self._ended_at: float | None = None
-        self._alive_at = now()
+        self._alive_at = self._looked_at = now()
         self._stamps: list[tuple[int, int, int]] = []
 
     def begin(self) -> None:
         """Count from now on."""
-        self._alive_at = self._now()
+        self._alive_at = self._looked_at = self._now()
         self._stamps = self._look()
 
     def saw(self, piece: bytes, *, is_stdout: bool) -> None:
@@ -60,13 +62,15 @@ class Watch:
             return LAST_LINE
         if self._silence is None:
             return ""
-        stamps = self._look()
-        if stamps != self._stamps:
-            self._stamps = stamps
-            self._alive_at = now
-        if now - self._alive_at >= cast("float", self._silence["seconds"]):
-            return SILENCE
-        return ""
+        silent = now - self._alive_at >= cast("float", self._silence["seconds"])
+        if silent or now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            stamps = self._look()
+            if stamps != self._stamps:
+                self._stamps = stamps
+                self._alive_at = now
+                silent = False
+        return SILENCE if silent else ""
 
     def _is_overdue(self, now: float) -> bool:
         if self._last_line is None or self._ended_at is None:

@@ -7,7 +7,7 @@ as artifacts, and a bounded part of it is read into the answer.
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
@@ -79,7 +79,7 @@ class Equipment:
     """Whether the sandbox keeps what runs in it from the host."""
     runtime_path: str | None = None
     model: ModelGrant | None = None
-    seen_of_model: Callable[[], Awaitable[ModelRecord]] | None = None
+    seen_of_model: Callable[[], ModelRecord] | None = None
     """Tells what the gateway saw of the session's calls so far."""
 
 
@@ -273,7 +273,7 @@ class ActivateHarness:
             capture,
             provider=sandbox.access().provider if sandbox is not None else "",
             sandbox_id=sandbox.sandbox_id if sandbox is not None else "",
-            model=await seen() if seen is not None else None,
+            model=seen() if seen is not None else None,
         )
         reading = await self.harness.read(attempt.request, capture)
         if outcome is None and capture.stopped:

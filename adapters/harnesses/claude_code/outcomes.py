@@ -15,6 +15,7 @@ from ....domain.activations import Outcome
 from ....domain.digests import Json
 from ....ports.provided.how_it_ended import to_words
 from ....ports.required.harness import Capture, EarlyEnd, ToolAccess
+from ....ports.required.model_access import CallEnd
 from ....ports.required.sandbox import (
     Exited,
     ExitUnknown,
@@ -35,7 +36,7 @@ _TOO_LONG: Final = re.compile(
     r"|input (is )?too long|exceeds? the (context|maximum)",
     re.IGNORECASE,
 )
-_TOO_LONG_STATUSES: Final = (400, 413)
+_TOO_LONG_STATUSES: Final = (400, 422)
 
 
 @attrs.frozen(kw_only=True)
@@ -90,7 +91,8 @@ def _by_result(capture: Capture, trace: Trace, result: Event) -> Verdict:
         return _incomplete("budget", _told(result) or "the budget was used up")
     if subtype == "success":
         if result.get("is_error") is True:
-            return _failed_model(whole_at(result, "api_error_status"), _told(result))
+            status = whole_at(result, "api_error_status")
+            return _failed_model(capture, status, _told(result))
         return _by_success(capture, trace)
     what = terminal or subtype or "unknown_result"
     told = _told(result) or "the program gave no reason"
@@ -137,7 +139,7 @@ def _without_result(capture: Capture, trace: Trace, max_turns: int | None) -> Ve
         failure = trace.failures[-1]
         texts = [text_at(block, "text") for block in blocks_of(failure)]
         status = whole_at(failure, "api_error_status")
-        return _failed_model(status, "; ".join(filter(None, texts)))
+        return _failed_model(capture, status, "; ".join(filter(None, texts)))
     reason = _end_of(capture)
     if not trace.has_begun and capture.how != Exited(0):
         # The program itself did not come up: no work of the agent's.
@@ -147,17 +149,22 @@ def _without_result(capture: Capture, trace: Trace, max_turns: int | None) -> Ve
     if max_turns is not None and len(trace.root.calls) >= max_turns:
         return _incomplete("max_turns", f"the turn limit was reached; {reason}")
     if trace.is_retrying or _all_calls_failed(capture):
-        return _failed_model(None, reason)
+        return _failed_model(capture, None, reason)
     if capture.how == Exited(0):
         return _incomplete("result_missing", "the program told no result")
     return Verdict(outcome=Outcome.FAILED, error_type="exit", reason=reason)
 
 
-def _failed_model(status: int | None, told: str) -> Verdict:
+def _failed_model(capture: Capture, status: int | None, told: str) -> Verdict:
+    """Tell whose failure it was: the gateway's word goes before the text's."""
     words = f"status {status}" if status is not None else "no status"
     reason = _clipped(f"the model's side failed, {words}: {told or 'no reason'}")
-    if status == 413 or (
-        status in (None, *_TOO_LONG_STATUSES) and _TOO_LONG.search(told)
+    seen = _last_call(capture)
+    if seen is CallEnd.NOT_FORWARDED:
+        # Beyond a bound on the session's calls, which the agent used up.
+        return _incomplete("model_bound", reason)
+    if seen is CallEnd.CONTEXT_LENGTH or (
+        (seen is None or not seen.is_infrastructure) and _is_too_long(status, told)
     ):
         # What the agent made too long is its own doing.
         return Verdict(
@@ -169,6 +176,20 @@ def _failed_model(status: int | None, told: str) -> Verdict:
         reason=reason,
         upstream_failed=True,
     )
+
+
+def _is_too_long(status: int | None, told: str) -> bool:
+    if status == 413:
+        return True
+    known = status is None or status in _TOO_LONG_STATUSES
+    return known and bool(_TOO_LONG.search(told))
+
+
+def _last_call(capture: Capture) -> CallEnd | None:
+    """Return how the last call of the conversation came out, where it was seen."""
+    record = capture.model
+    calls = [] if record is None else [c for c in record.entries if not c.is_side]
+    return calls[-1].end if calls else None
 
 
 def _missing_servers(trace: Trace, granted: tuple[ToolAccess, ...]) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 from livery.adapters.harnesses.claude_code.events import written
 from livery.adapters.harnesses.claude_code.transcripts import TRANSCRIPT
 from livery.domain.activations import Outcome
+from livery.domain.deciders import Instant
 from livery.domain.digests import Json
 from livery.ports.required.harness import (
     Capture,
@@ -17,7 +18,7 @@ from livery.ports.required.harness import (
     ToolAccess,
     ToolTransport,
 )
-from livery.ports.required.model_access import ModelRecord
+from livery.ports.required.model_access import CallEnd, ModelCall, ModelRecord
 from livery.ports.required.sandbox import (
     Exited,
     ExitUnknown,
@@ -169,6 +170,37 @@ async def test_an_error_of_the_model_is_told_from_a_prompt_that_grew_too_long(
         assert reading.outcome is outcome
         assert reading.upstream_failed is (outcome is Outcome.FAILED)
         assert reading.output == ()
+
+
+@pytest.mark.case("FC-191")
+@pytest.mark.parametrize(
+    ("end", "outcome", "upstream"),
+    [
+        (CallEnd.CONTEXT_LENGTH, Outcome.INCOMPLETE, False),
+        (CallEnd.NOT_FORWARDED, Outcome.INCOMPLETE, False),
+        (CallEnd.THROTTLED, Outcome.FAILED, True),
+        (CallEnd.REQUEST_REFUSED, Outcome.FAILED, True),
+    ],
+)
+async def test_the_gateways_word_on_the_last_call_goes_first(
+    end: CallEnd, outcome: Outcome, upstream: bool
+) -> None:
+    def one(end: CallEnd, *, is_side: bool = False) -> ModelCall:
+        return ModelCall(
+            number=1, at=Instant(1), method="POST", path="/", end=end, is_side=is_side
+        )
+
+    record = ModelRecord(
+        calls=2,
+        failures=1,
+        entries=(one(CallEnd.ANSWERED), one(end), one(CallEnd.CUT, is_side=True)),
+    )
+    words = "context length" if end is CallEnd.THROTTLED else "no"
+    result: Event = {**SUCCESS, "is_error": True, "result": words}
+
+    reading = await read(ran(INIT, said(text("x")), result, model=record))
+
+    assert (reading.outcome, reading.upstream_failed) == (outcome, upstream)
 
 
 async def test_a_success_without_a_model_is_none() -> None:

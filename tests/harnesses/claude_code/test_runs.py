@@ -123,10 +123,6 @@ class Runner:
         async def once() -> AsyncIterator[bytes]:
             yield text
 
-        async def seen() -> ModelRecord:
-            assert seen_of_model is not None
-            return seen_of_model
-
         await self.sandbox.put(path, once(), size=len(text), mode=0o755)
         config = {"stall_seconds": None, "timeout_seconds": 30.0, **config}
         activate = ActivateHarness(
@@ -143,7 +139,7 @@ class Runner:
             equipment=Equipment(
                 runtime_path=path,
                 model=GRANT,
-                seen_of_model=seen if seen_of_model is not None else None,
+                seen_of_model=(lambda: seen_of_model) if seen_of_model else None,
             ),
         )
         return activate, attempt
