@@ -93,22 +93,28 @@ async def serve_until(
         await anyio.sleep(CLOSING_SECONDS)
         group.cancel_scope.cancel()
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(in_order)
+    async def served() -> None:
         framework = cast(ASGIFramework, read_to_the_end(app))
         await serve(framework, config, shutdown_trigger=drained.wait, mode="asgi")
         group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(in_order)
+        # In a task of its own: the end of Hypercorn's task group leaves the task that
+        # it ran in counted as cancelled.
+        group.start_soon(served)
 
 
 def read_to_the_end(app: ASGIApp) -> ASGIApp:
     """Return `app`, with what it leaves of a body taken in and dropped.
 
-    Hypercorn would hold the connection for ever over a body that nobody reads.
+    Hypercorn would hold the connection for ever over a body that nobody reads. What
+    the application stands on is open before it is served, so its lifespan is empty.
     """
 
     async def reading(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
             return
         ended = False
 
@@ -124,3 +130,15 @@ def read_to_the_end(app: ASGIApp) -> ASGIApp:
                 await noted()
 
     return reading
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """Answer the lifespan, and be over in the same moment that the end is answered.
+
+    Hypercorn cancels whoever is not, and takes that for a cancellation of its own.
+    """
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return
