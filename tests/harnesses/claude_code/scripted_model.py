@@ -26,9 +26,11 @@ class ScriptedModel:
     url: str = ""
     asked: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]])
     heads: list[str] = attrs.field(factory=list[str])
+    connections: int = 0
 
     async def serve(self, stream: SocketStream) -> None:
         """Answer one request and close."""
+        self.connections += 1
         async with stream:
             buffered = BufferedByteReceiveStream(stream)
             try:

@@ -145,6 +145,27 @@ async def test_a_model_that_fails_is_told(sandbox: Sandbox, real_program: Path) 
     assert json.loads(ending.reply)["output"] == []
 
 
+@pytest.mark.case("FC-192")
+async def test_it_asks_nobody_but_its_model(
+    sandbox: Sandbox, real_program: Path
+) -> None:
+    # It follows a proxy for everything but its model, so what would go elsewhere
+    # is seen here.
+    fetch = ("WebFetch", {"url": "https://example.org/", "prompt": "what?"})
+
+    async with (
+        scripted_model() as elsewhere,
+        scripted_model(fetch, "so be it") as model,
+    ):
+        proxies = {"HTTP_PROXY": elsewhere.url, "HTTPS_PROXY": elsewhere.url}
+        ending = await ran(sandbox, real_program, model, "look", env=proxies)
+
+    assert ending.outcome is Outcome.COMPLETED, ending.reason
+    assert tools_of(ending) == [("WebFetch", "failed")]
+    assert elsewhere.connections == 0
+    assert model.connections > 0
+
+
 @pytest.mark.case("FC-203")
 async def test_long_prompts_arrive_whole(sandbox: Sandbox, real_program: Path) -> None:
     prompt, system = f"{'p' * 300_000}-end-p", f"{'s' * 200_000}-end-s"

@@ -274,6 +274,38 @@ exec sleep 60
     assert (await runner.artifact("transcript.jsonl")).count(b"attachment") == 5
 
 
+def turn(number: int) -> tuple[str, str]:
+    return (
+        ANSWER.replace("t1", f"t{number}").replace("msg_1", f"m{number}"),
+        RESULT_OF_TOOL.replace("t1", f"t{number}").replace("u2", f"v{number}"),
+    )
+
+
+@pytest.mark.case("FC-100")
+@pytest.mark.parametrize(
+    ("then", "outcome", "status"),
+    [
+        ("sleep 60", Outcome.TIMEOUT, "incomplete"),
+        ("kill -TERM $$", Outcome.FAILED, "failed"),
+    ],
+)
+async def test_of_a_run_that_was_cut_short_everything_until_then_is_kept(
+    runner: Runner, then: str, outcome: Outcome, status: str
+) -> None:
+    turns = [one for number in range(5) for one in turn(number)]
+
+    ending = await runner(f"{say(INIT, *turns)}\n{then}", timeout_seconds=1.5)
+
+    assert ending.outcome is outcome
+    reply = json.loads(ending.reply)
+    assert reply["status"] == status
+    assert [item["type"] for item in reply["output"]] == [
+        *["function_call", "function_call_output"] * 5
+    ]
+    assert "transcript_not_observed" in gap_codes(ending)
+    assert (await runner.artifact("stdout.log")).count(b"\n") == 11
+
+
 @pytest.mark.case("FC-205")
 async def test_a_program_that_reads_its_input_to_the_end_gets_the_prompt(
     runner: Runner,
