@@ -47,6 +47,11 @@ class Paths:
         return f"{self.scratch}/claude"
 
     @property
+    def temporary(self) -> str:
+        """Where it puts what its commands print, instead of a folder of all users."""
+        return f"{self.scratch}/tmp"
+
+    @property
     def prompt(self) -> str:
         """What it reads on standard input."""
         return f"{self.scratch}/prompt.txt"
@@ -145,6 +150,7 @@ def environment_of(
         "ANTHROPIC_API_KEY": credential,
         "ANTHROPIC_AUTH_TOKEN": credential,
         "CLAUDE_CONFIG_DIR": paths.config,
+        "CLAUDE_CODE_TMPDIR": paths.temporary,
         "ANTHROPIC_MODEL": model,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": model,
         "ANTHROPIC_DEFAULT_OPUS_MODEL": model,

@@ -108,7 +108,7 @@ class ClaudeCodeHarness:
             paths.system_prompt: system.encode() or None,
         }
         return Launch(
-            folders=(paths.scratch, paths.config),
+            folders=(paths.scratch, paths.config, paths.temporary),
             files=(
                 *(
                     PlacedFile(path=path, content=text, mode=_PRIVATE)

@@ -92,7 +92,9 @@ async def test_the_command_is_the_one_that_was_measured() -> None:
     )
     assert run.stdin_path == "/s/run/prompt.txt"
     assert run.env["IS_SANDBOX"] == "1"
-    assert launch.folders == ("/s/run", "/s/run/claude")
+    assert launch.folders == ("/s/run", "/s/run/claude", "/s/run/tmp")
+    assert run.env["CLAUDE_CONFIG_DIR"] == "/s/run/claude"
+    assert run.env["CLAUDE_CODE_TMPDIR"] == "/s/run/tmp"
     assert {one.mode for one in launch.files} == {0o600}
     (collected,) = launch.collected
     assert collected.path == f"/s/run/claude/projects/-workspace/{session}.jsonl"

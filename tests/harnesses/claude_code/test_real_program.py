@@ -145,6 +145,22 @@ async def test_a_model_that_fails_is_told(sandbox: Sandbox, real_program: Path) 
     assert json.loads(ending.reply)["output"] == []
 
 
+@pytest.mark.case("FC-210")
+async def test_the_agents_commands_see_the_places_own_path(
+    sandbox: Sandbox, real_program: Path
+) -> None:
+    look = 'echo "$PATH|${VIRTUAL_ENV-}|${PYTHONPATH-}|${TMPDIR-}" > seen'
+
+    async with scripted_model(("Bash", {"command": look}), "done") as model:
+        ending = await ran(sandbox, real_program, model, "look")
+
+    assert ending.outcome is Outcome.COMPLETED, ending.reason
+    seen = await sandbox.exec(shell("cat seen; rm seen", timeout_seconds=10.0))
+    await sandbox.exec(shell(look, timeout_seconds=10.0))
+    own = await sandbox.exec(shell("cat seen", timeout_seconds=10.0))
+    assert seen.stdout.kept == own.stdout.kept
+
+
 @pytest.mark.case("FC-192")
 async def test_it_asks_nobody_but_its_model(
     sandbox: Sandbox, real_program: Path
