@@ -17,6 +17,7 @@ from ..ports.provided.serve_sessions import Patience
 from ..ports.required.harness import TURN_TIMEOUT_SECONDS
 from ..ports.required.sandbox_provider import Mount, Network, SandboxSpec
 from .logs import Layout, Level
+from .model_settings import ModelSettings
 from .secret_references import Secret
 from .setting_words import Name, Range, Seconds, doc
 
@@ -354,6 +355,10 @@ class Settings:
     sandbox: Mapping[str, SandboxSettings] = attrs.field(
         factory=dict[str, SandboxSettings],
         metadata=doc("Configured providers, by the name they are run by."),
+    )
+    model: ModelSettings = attrs.field(
+        factory=ModelSettings,
+        metadata=doc("The model, and the gateway that leads sandboxes to it."),
     )
     agent_server: AgentServerSettings = attrs.field(
         factory=AgentServerSettings, metadata=doc("Defaults of `livery serve agent`.")

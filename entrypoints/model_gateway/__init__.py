@@ -7,12 +7,15 @@ its close. The real credential stays in this process.
 
 from .application import gateway_app
 from .bounds import GatewayBounds
+from .opening import OpenGateway, open_model_gateway
 from .sessions import GatewayFull, GatewaySessions, PrefixRefused
 
 __all__ = [
     "GatewayBounds",
     "GatewayFull",
     "GatewaySessions",
+    "OpenGateway",
     "PrefixRefused",
     "gateway_app",
+    "open_model_gateway",
 ]

@@ -22,16 +22,19 @@ IDLE_SECONDS: Final = 75.0
 _log = logging.getLogger(__name__)
 
 
-@asynccontextmanager
-async def serving(
-    app: Starlette, *, host: str = "127.0.0.1", port: int = 0
-) -> AsyncGenerator[int]:
-    """Serve until the block is left; yield the port.
+def listening(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
+    """Return a socket that listens, for `serving` to own.
 
     Raises:
         OSError: The address is taken, or is not this host's.
     """
-    listener = socket.create_server((host, port), backlog=BACKLOG)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+
+
+@asynccontextmanager
+async def serving(app: Starlette, listener: socket.socket) -> AsyncGenerator[int]:
+    """Serve until the block is left; yield the port."""
     found: int = listener.getsockname()[1]
     shut_down = anyio.Event()
     config = Config()

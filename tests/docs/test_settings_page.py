@@ -101,6 +101,9 @@ def test_each_timeout_has_its_own_name_and_tells_its_error() -> None:
         "create_timeout_seconds",
         "pull_timeout_seconds",
         "ready_timeout_seconds",
+        "session_timeout_seconds",
+        "call_timeout_seconds",
+        "silence_timeout_seconds",
     }
 
 

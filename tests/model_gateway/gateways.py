@@ -17,7 +17,7 @@ from livery.entrypoints.model_gateway import (
     GatewaySessions,
     gateway_app,
 )
-from livery.entrypoints.model_gateway.serving import serving
+from livery.entrypoints.model_gateway.serving import listening, serving
 from livery.ports.required.artifact_store import ArtifactStore, Shelf
 from livery.ports.required.model_access import ModelCall, ModelGrant
 
@@ -85,7 +85,7 @@ async def gateway(
             base_url="http://gateway.invalid",
             bounds=bounds or GatewayBounds(),
         )
-        async with serving(gateway_app(sessions, bodies=bodies)) as port:
+        async with serving(gateway_app(sessions, bodies=bodies), listening()) as port:
             sessions.base_url = f"http://127.0.0.1:{port}"
             grant = await sessions.grant(SESSION, prefix=prefix, shelf=Shelf("e-1"))
             shown = headers or {"x-api-key": grant.placeholder}
