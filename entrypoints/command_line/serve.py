@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 import click
 
-from ..plug_ins import Surroundings
+from ..plug_ins import ExtraMissing, Surroundings
 from ..settings_reading import SettingsFile
 from ..state_folder import open_state_folder
 from .interruptions import Interruptions
@@ -47,11 +47,13 @@ def serve_agent(shared: Shared, config: Path | None, state: Path | None) -> int:
 
 
 async def _serve(shared: Shared, file: SettingsFile, state: Path) -> int:
-    # The libraries of the server come with an extra of the distribution.
-    from ..agent_server.app import to_application
-    from ..agent_server.composition import open_agent_routes
-    from ..agent_server.serving import address_of, listen, serve_until
-
+    try:
+        # The libraries of the server come with an extra of the distribution.
+        from ..agent_server.app import to_application
+        from ..agent_server.composition import open_agent_routes
+        from ..agent_server.serving import address_of, listen, serve_until
+    except ModuleNotFoundError as missing:
+        raise ExtraMissing("server", "agent", str(missing.name), "server") from missing
     settings = file.settings.agent_server
     surroundings = Surroundings(name="agent", state=state, secrets=shared.secrets)
     stop = anyio.Event()
