@@ -188,7 +188,11 @@ class ActivateHarness:
         if went_on:
             state = await session.stop(_run_id(attempt), grace_seconds=GRACE_SECONDS)
         if isinstance(state, Finished | Vanished):
-            launch = await self.harness.prepare(attempt.request, _place(attempt))
+            try:
+                launch = await self.harness.prepare(attempt.request, _place(attempt))
+            except RequestRefused:
+                # What it was prepared from is gone; its outputs are not.
+                launch = Launch()
             capture = await self._of_receipt(attempt, session, state.receipt, launch)
             capture = attrs.evolve(capture, stopped=capture.stopped or went_on)
             return capture, _stillness(state.receipt)

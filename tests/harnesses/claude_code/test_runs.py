@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -405,18 +406,23 @@ async def test_the_marker_of_a_boundary_is_set_where_there_is_one_alone(
     assert b"--dangerously-skip-permissions" not in seen.stdout.kept
 
 
+@pytest.mark.parametrize("settings_are_gone", [False, True])
 async def test_a_stopped_run_is_cancelled_and_what_it_did_is_kept(
-    runner: Runner,
+    runner: Runner, tmp_path: Path, settings_are_gone: bool
 ) -> None:
     token = processes.token()
     script = say(INIT, ANSWER) + f"\nexec sleep {token}"
-    activate, attempt = await runner.attempt(script)
+    settings = tmp_path / "settings.json"
+    settings.write_text("{}")
+    activate, attempt = await runner.attempt(script, settings=str(settings))
     endings: list[Ending] = []
 
     with anyio.fail_after(BOUND_SECONDS):
         async with anyio.create_task_group() as group:
             group.start_soon(activate, attempt)
             await processes.until_there(token)
+            if settings_are_gone:
+                settings.unlink()
             endings.append(await activate.stop(attempt))
 
     (ending,) = endings
