@@ -7,11 +7,12 @@ user's cache; it is never given on to anybody.
 """
 
 from .npm_settings import NpmSettings, RegistryUnknown, read_npm_settings
-from .packages import PACKAGES, Package
+from .packages import PACKAGES, Bounds, Package
 from .source import NpmRegistryRuntimeSource, open_npm_registry
 
 __all__ = [
     "PACKAGES",
+    "Bounds",
     "NpmRegistryRuntimeSource",
     "NpmSettings",
     "Package",

@@ -15,7 +15,6 @@ import httpx
 from ..http_client import HttpClient, HttpFailed
 from .packages import Unusable
 
-TARBALL_BYTES_MAX: Final = 1024 * 1024 * 1024
 PIECE_BYTES: Final = 1024 * 1024
 ATTEMPTS_MAX: Final = 4
 PAUSE_SECONDS: Final = 1.0
@@ -45,6 +44,7 @@ async def download(
     sha512: bytes,
     path: Path,
     *,
+    bytes_max: int,
     pause_seconds: float = PAUSE_SECONDS,
 ) -> Downloaded:
     """Write the tarball to `path`, which nobody else sees; `urls` are asked in turn.
@@ -55,7 +55,7 @@ async def download(
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
             url = urls[(attempt - 1) % len(urls)]
-            return await _once(client, url, sha512, path)
+            return await _once(client, url, sha512, path, bytes_max)
         except _NotThisTime as fault:
             if attempt == ATTEMPTS_MAX:
                 told = f"{fault.reason}, in {ATTEMPTS_MAX} attempts"
@@ -67,13 +67,15 @@ async def download(
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _once(client: HttpClient, url: str, sha512: bytes, path: Path) -> Downloaded:
+async def _once(
+    client: HttpClient, url: str, sha512: bytes, path: Path, bytes_max: int
+) -> Downloaded:
     for _ in range(REDIRECTS_MAX + 1):
         async with client.stream(
             "GET", url, headers={"accept-encoding": "identity"}
         ) as answer:
             if answer.status_code == 200:
-                return await _kept(answer, sha512, path)
+                return await _kept(answer, sha512, path, bytes_max)
             if answer.status_code not in _REDIRECTS:
                 told = f"the registry answered {answer.status_code} for its tarball"
                 raise _NotThisTime(told)
@@ -81,7 +83,9 @@ async def _once(client: HttpClient, url: str, sha512: bytes, path: Path) -> Down
     raise Unusable(f"the registry redirects more than {REDIRECTS_MAX} times")
 
 
-async def _kept(answer: httpx.Response, announced: bytes, path: Path) -> Downloaded:
+async def _kept(
+    answer: httpx.Response, announced: bytes, path: Path, bytes_max: int
+) -> Downloaded:
     sha512, sha256, size = hashlib.sha512(), hashlib.sha256(), 0
     flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, TARBALL_MODE), "wb", buffering=0) as file:
@@ -95,8 +99,8 @@ async def _kept(answer: httpx.Response, announced: bytes, path: Path) -> Downloa
 
         async for piece in answer.aiter_raw(PIECE_BYTES):
             size += len(piece)
-            if size > TARBALL_BYTES_MAX:
-                raise Unusable(f"the tarball is larger than {TARBALL_BYTES_MAX} bytes")
+            if size > bytes_max:
+                raise Unusable(f"the tarball is larger than {bytes_max} bytes")
             await anyio.to_thread.run_sync(keep, piece)
     if sha512.digest() != announced:
         raise Unusable("what came is not what the registry's integrity value tells of")

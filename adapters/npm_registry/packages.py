@@ -30,6 +30,15 @@ class Unusable(Exception):
 
 
 @attrs.frozen(kw_only=True)
+class Bounds:
+    """What is taken from a registry at most, in bytes."""
+
+    document_bytes: int = 4 * 1024 * 1024
+    tarball_bytes: int = 1024 * 1024 * 1024
+    program_bytes: int = 2 * 1024 * 1024 * 1024
+
+
+@attrs.frozen(kw_only=True)
 class Package:
     """A program that comes in one package for each platform."""
 

@@ -8,7 +8,6 @@ its failure, processes take turns at a lock. A failure can be tried again.
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -36,6 +35,7 @@ from .downloads import PAUSE_SECONDS, download
 from .npm_settings import NpmSettings, read_npm_settings
 from .packages import (
     PACKAGES,
+    Bounds,
     Package,
     Published,
     Unusable,
@@ -44,8 +44,6 @@ from .packages import (
     read_document,
 )
 from .unpacking import unpack
-
-DOCUMENT_BYTES_MAX: Final = 4 * 1024 * 1024
 
 Settings = Callable[[str], NpmSettings]
 """Gives the settings for a scope; read when something is fetched, not before."""
@@ -68,6 +66,7 @@ class NpmRegistryRuntimeSource:
     settings: Settings
     packages: Mapping[str, Package] = PACKAGES
     digests: Digests = attrs.field(factory=Digests)
+    bounds: Bounds = attrs.field(factory=Bounds)
     pause_seconds: float = PAUSE_SECONDS
     _attempts: dict[tuple[str, str, Platform], _Attempt] = attrs.field(
         factory=dict[tuple[str, str, Platform], _Attempt], init=False
@@ -144,7 +143,9 @@ class NpmRegistryRuntimeSource:
                 trust=settings.trust(),
                 patience=Patience(pause_seconds=self.pause_seconds),
             ) as client:
-                published = await _published(client, document, package_name, version)
+                published = await self._published(
+                    client, document, package_name, version
+                )
                 async with self.cache.made(name, version, platform) as making:
                     packed = making.packed(package.program)
                     program = making.program(package.program)
@@ -153,10 +154,15 @@ class NpmRegistryRuntimeSource:
                         addresses(published.tarball, registry=settings.registry),
                         published.sha512,
                         packed,
+                        bytes_max=self.bounds.tarball_bytes,
                         pause_seconds=self.pause_seconds,
                     )
                     unpacked = await unpack(
-                        packed, package.member, program, mode=PROGRAM_MODE
+                        packed,
+                        package.member,
+                        program,
+                        mode=PROGRAM_MODE,
+                        bytes_max=self.bounds.program_bytes,
                     )
                     making.record = Record(
                         name=name,
@@ -179,21 +185,20 @@ class NpmRegistryRuntimeSource:
         self.digests.remember(made.packed, tarball.sha256)
         return made
 
-
-async def _published(
-    client: HttpClient, document: str, package: str, version: str
-) -> Published:
-    try:
-        answer = await client.request("GET", document, repeatable=True)
-    except HttpFailed as fault:
-        raise Unusable(f"the registry does not answer ({fault.reason})") from fault
-    if answer.status_code == 404:
-        raise Unusable("the registry has no such version")
-    if answer.status_code != 200:
-        raise Unusable(f"the registry answered {answer.status_code}")
-    if len(answer.content) > DOCUMENT_BYTES_MAX:
-        raise Unusable("the registry's answer is too long")
-    return read_document(answer.content, package=package, version=version)
+    async def _published(
+        self, client: HttpClient, document: str, package: str, version: str
+    ) -> Published:
+        try:
+            answer = await client.request("GET", document, repeatable=True)
+        except HttpFailed as fault:
+            raise Unusable(f"the registry does not answer ({fault.reason})") from fault
+        if answer.status_code == 404:
+            raise Unusable("the registry has no such version")
+        if answer.status_code != 200:
+            raise Unusable(f"the registry answered {answer.status_code}")
+        if len(answer.content) > self.bounds.document_bytes:
+            raise Unusable("the registry's answer is too long")
+        return read_document(answer.content, package=package, version=version)
 
 
 def _unavailable(

@@ -15,7 +15,6 @@ import attrs
 from .packages import Unusable
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
-PROGRAM_BYTES_MAX: Final = 2 * 1024 * 1024 * 1024
 MEMBERS_MAX: Final = 10_000
 
 
@@ -27,13 +26,15 @@ class Unpacked:
     sha256: str
 
 
-async def unpack(tarball: Path, member: str, program: Path, *, mode: int) -> Unpacked:
+async def unpack(
+    tarball: Path, member: str, program: Path, *, mode: int, bytes_max: int
+) -> Unpacked:
     """Write `member` of a tarball to `program`, which nobody else sees.
 
     Raises:
         Unusable: The tarball is none, or has no such file.
     """
-    steps = _steps(tarball, member, program, mode=mode)
+    steps = _steps(tarball, member, program, mode=mode, bytes_max=bytes_max)
     try:
         while True:
             # A step at a time, so that a cancellation does not wait for the last.
@@ -47,23 +48,28 @@ async def unpack(tarball: Path, member: str, program: Path, *, mode: int) -> Unp
 
 
 def _steps(
-    tarball: Path, member: str, program: Path, *, mode: int
+    tarball: Path, member: str, program: Path, *, mode: int, bytes_max: int
 ) -> Generator[Unpacked | None]:
     with tarfile.open(tarball, "r|gz") as tar:
         for number, entry in enumerate(tar):
             if number >= MEMBERS_MAX:
                 break
             if entry.name == member and entry.isreg():
-                yield from _written(tar, entry, program, mode=mode)
+                yield from _written(tar, entry, program, mode=mode, bytes_max=bytes_max)
                 return
     raise Unusable(f"its tarball has no {member}")
 
 
 def _written(
-    tar: tarfile.TarFile, entry: tarfile.TarInfo, program: Path, *, mode: int
+    tar: tarfile.TarFile,
+    entry: tarfile.TarInfo,
+    program: Path,
+    *,
+    mode: int,
+    bytes_max: int,
 ) -> Generator[Unpacked | None]:
-    if entry.size > PROGRAM_BYTES_MAX:
-        raise Unusable(f"the program is larger than {PROGRAM_BYTES_MAX} bytes")
+    if entry.size > bytes_max:
+        raise Unusable(f"the program is larger than {bytes_max} bytes")
     source = tar.extractfile(entry)
     assert source is not None, "a regular file can be read"
     found, size = hashlib.sha256(), 0

@@ -112,8 +112,6 @@ class RuntimeCalls:
         told = await self._ask("unpack", staging, UNPACK_SECONDS)
         if told["state"] in ("not_the_stager", "busy"):
             return None
-        if told["state"] == "damaged":
-            return "", ""
         if told["state"] != "unpacked":
             raise self._refused(told, str(staging["program"]))
         return self._text(told, "sha256"), _version(self._text(told, "version"))
@@ -161,7 +159,7 @@ class RuntimeCalls:
                 return RuntimeTooLarge(self.name, self.version, where, reason)
             case "forbidden":
                 return FileForbidden(where, reason)
-            case "missing" | "not_run":
+            case "missing" | "not_run" | "damaged":
                 return RuntimeRejected(self.name, self.version, where, reason)
             case state:
                 return self.hands.failed("install a program", f"it answers {state!r}")

@@ -32,6 +32,7 @@ class PartLanes:
     """The lanes of this process."""
 
     lanes: int = LANES
+    part_seconds: float = PART_SECONDS
     most: int = 0
     """How many were ever taken at the same time."""
     sent: int = 0
@@ -55,12 +56,12 @@ class PartLanes:
             self._taken += 1
             self.most = max(self.most, self._taken)
             try:
-                with anyio.fail_after(PART_SECONDS):
+                with anyio.fail_after(self.part_seconds):
                     piece = await packed.piece(offset, size)
                     await sandbox.put(path, _once(piece), size=size, mode=PART_MODE)
             except TimeoutError:
                 provider, told = sandbox.access().provider, sandbox.sandbox_id
-                reason = f"a part did not arrive within {PART_SECONDS:g} s"
+                reason = f"a part did not arrive within {self.part_seconds:g} s"
                 raise SandboxFailed(provider, told, "put", reason) from None
             finally:
                 self._taken -= 1

@@ -22,6 +22,7 @@ from livery.domain.runtimes import (
 )
 from livery.ports.provided import install_runtime
 from livery.ports.provided.install_runtime import Came, Delivery, WantedRuntime
+from livery.ports.provided.mount_runtime import mount_runtime
 from livery.ports.provided.runtime_faults import (
     RuntimeNotMounted,
     RuntimeRejected,
@@ -33,6 +34,7 @@ from livery.ports.required.sandbox import (
     Command,
     FileForbidden,
     Sandbox,
+    SandboxAccess,
     SandboxFailed,
     SandboxLost,
 )
@@ -431,6 +433,59 @@ async def test_a_sandbox_that_is_lost_is_told(tmp_path: Path) -> None:
             await install(Unsteady(sandbox, turn), WANTED, stager=ANNA)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("lost_at", ["unpack", "install"])
+async def test_who_was_silent_for_too_long_gives_way_and_begins_anew(
+    tmp_path: Path, lost_at: str
+) -> None:
+    lost = {"state": "not_the_stager"}
+    async with host_in(tmp_path, program_text()) as host:
+        found = {"state": "unpacked", "sha256": host.source.sha256, "version": VERSION}
+        install = host.install(
+            program=answering_each(
+                look={"state": "looked", **LOOKED},
+                begin={"state": "begun", "parts": "/parts", "present": [0]},
+                unpack=lost if lost_at == "unpack" else found,
+                install=lost,
+            )
+        )
+
+        with pytest.raises(StagingUnderWay):
+            await install(await host.sandbox(), WANTED, stager=ANNA)
+
+
+@pytest.mark.parametrize(
+    ("answers", "fault"),
+    [
+        ({"unpack": {"state": "full", "reason": "x"}}, RuntimeTooLarge),
+        ({"unpack": {"state": "what"}}, SandboxFailed),
+        ({"unpack": {"state": "damaged", "reason": "x"}}, RuntimeRejected),
+        ({"install": {"state": "forbidden", "path": "/p"}}, FileForbidden),
+    ],
+)
+async def test_what_goes_wrong_in_the_sandbox_has_its_own_fault(
+    tmp_path: Path, answers: dict[str, object], fault: type[Exception]
+) -> None:
+    async with host_in(tmp_path, program_text()) as host:
+        found = {"state": "unpacked", "sha256": host.source.sha256, "version": VERSION}
+        words: dict[str, object] = {
+            "look": {"state": "looked", **LOOKED},
+            "begin": {"state": "begun", "parts": "/parts", "present": [0]},
+            "unpack": found,
+            "abandon": {"state": "abandoned"},
+            **answers,
+        }
+        install = host.install(program=answering_each(**words))
+
+        with pytest.raises(fault):
+            await install(await host.sandbox(), WANTED, stager=ANNA)
+
+
+def answering_each(**answers: object) -> bytes:
+    """Return a worker script that gives each call its answer, or breaks off."""
+    lines = {call: json.dumps(words) for call, words in answers.items()}
+    return f"import sys; print({lines!r}[sys.argv[1]])".encode()
+
+
 # What stands in the sandbox already.
 
 
@@ -453,6 +508,19 @@ async def test_a_mounted_program_is_verified_and_nothing_is_sent(
 def here() -> Platform:
     kind, _ = os.confstr("CS_GNU_LIBC_VERSION").split()  # type: ignore[union-attr]
     return Platform(system="linux", machine=os.uname().machine, libc=kind)
+
+
+async def test_what_is_mounted_is_verified_and_read_only(tmp_path: Path) -> None:
+    async with host_in(tmp_path) as host:
+        platforms = [here(), attrs.evolve(here(), libc="musl")]
+
+        found = await mount_runtime(host.source, WANTED, platforms)
+
+        assert [one.platform for one in found] == platforms
+        assert {one.mount.source for one in found} == {str(host.source.path)}
+        assert all(one.mount.read_only for one in found)
+        assert len({one.mount.target for one in found}) == len(platforms)
+        assert host.source.digests.reads == 1
 
 
 async def test_a_mounted_program_that_is_another_is_refused(tmp_path: Path) -> None:
@@ -593,4 +661,27 @@ async def send(sandbox: Slow, lanes: PartLanes) -> None:
         packed_size=6 * PART_BYTES,
         present=(),
         lanes=lanes,
+        pause_seconds=0.0,
     )
+
+
+async def test_a_part_that_is_stuck_lets_go_of_its_lane() -> None:
+    never, lanes = anyio.Event(), PartLanes(part_seconds=0.01)
+
+    with pytest.raises(SandboxFailed, match=r"within 0\.01 s"):
+        await send(Stuck([], "stuck", never), lanes)
+
+    gate = anyio.Event()
+    gate.set()
+    await send(Slow([], "first", gate), lanes)
+    assert lanes.sent == 6
+
+
+@attrs.define
+class Stuck(Slow):
+    """A sandbox that takes nothing."""
+
+    sandbox_id: str = "stuck"
+
+    def access(self) -> SandboxAccess:
+        return SandboxAccess(provider="none", descriptor={}, workdir="/")

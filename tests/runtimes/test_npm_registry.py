@@ -8,9 +8,10 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import attrs
 import pytest
 
-from livery.adapters.npm_registry import NpmSettings
+from livery.adapters.npm_registry import Bounds, NpmSettings
 from livery.adapters.npm_registry.source import NpmRegistryRuntimeSource
 from livery.adapters.runtime_cache import Leftover, RuntimeCacheUnusable
 from livery.domain.runtimes import Platform
@@ -32,6 +33,7 @@ from .registry import (
 )
 
 pytestmark = pytest.mark.anyio
+SMALL = Bounds()
 
 
 def nothing_is_there(folder: Path) -> bool:
@@ -314,6 +316,20 @@ async def test_an_answer_that_is_none_is_told(
 
         with pytest.raises(RuntimeUnavailable, match=told):
             await source_over(served, tmp_path).obtain(NAME, VERSION, GLIBC)
+
+
+@pytest.mark.parametrize("which", ["document", "tarball", "program"])
+async def test_what_is_too_large_is_refused(tmp_path: Path, which: str) -> None:
+    bounds = attrs.evolve(SMALL, **{f"{which}_bytes": 100})
+    async with registry() as served:
+        served.publish(tarball(program_text(500)))
+        source = source_over(served, tmp_path)
+        source.bounds = bounds
+
+        with pytest.raises(RuntimeUnavailable, match=r"too long|is larger than 100"):
+            await source.obtain(NAME, VERSION, GLIBC)
+
+    assert nothing_is_there(tmp_path)
 
 
 async def test_a_registry_that_forbids_is_told(tmp_path: Path) -> None:
