@@ -33,6 +33,7 @@ from ..required.model_access import ModelGrant, ModelRecord
 from ..required.sandbox import (
     GRACE_SECONDS,
     Command,
+    Exited,
     ExitUnknown,
     FileForbidden,
     FileMissing,
@@ -43,6 +44,7 @@ from ..required.sandbox import (
     Sandbox,
     SandboxFailed,
     SandboxLost,
+    TimedOut,
     TransferCut,
 )
 from . import run_receipts
@@ -60,6 +62,9 @@ from .supervised_run import SandboxSession, Stream
 
 READ_BYTES_MAX: Final = 4 * 1024 * 1024
 """How much of each output is read into memory for the answer, half from each end."""
+
+_BY_ITSELF: Final = (Exited, TimedOut, EndedEarly)
+"""How a run ends that nobody had to stop."""
 
 _NOT_COLLECTED: Final = (
     FileMissing,
@@ -184,8 +189,8 @@ class ActivateHarness:
             return Capture(how=None, stopped=True), Stillness.NOTHING_RAN
         session = self._session(attempt.sandbox)
         state = await session.forbid(_run_id(attempt))
-        went_on = isinstance(state, run_receipts.Running)
-        if went_on:
+        by_itself = not isinstance(state, run_receipts.Running)
+        if not by_itself:
             state = await session.stop(_run_id(attempt), grace_seconds=GRACE_SECONDS)
         if isinstance(state, Finished | Vanished):
             try:
@@ -194,7 +199,9 @@ class ActivateHarness:
                 # What it was prepared from is gone; its outputs are not.
                 launch = Launch()
             capture = await self._of_receipt(attempt, session, state.receipt, launch)
-            capture = attrs.evolve(capture, stopped=capture.stopped or went_on)
+            # What was cut off in its launch is ended by a signal, and not by itself.
+            by_itself = by_itself and isinstance(state.receipt.how, _BY_ITSELF)
+            capture = attrs.evolve(capture, stopped=not by_itself)
             return capture, _stillness(state.receipt)
         still = isinstance(state, run_receipts.Forbidden | run_receipts.Absent)
         reason = "" if still else "it goes on in its sandbox"

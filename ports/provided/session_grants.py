@@ -48,7 +48,7 @@ class SessionGrant:
         return access is not None and access.descriptor.get(SHARED_WORD) == _YES
 
     @property
-    def lent_box(self) -> RequestDigest | None:
+    def sandbox_digest(self) -> RequestDigest | None:
         """What makes two lent sandboxes the same one."""
         lent = self.lent
         if lent is None:
@@ -112,7 +112,7 @@ def check_unused(
     if lent is None:
         return
     for other, theirs in others.items():
-        same = theirs.lent_box == grant.lent_box
+        same = theirs.sandbox_digest == grant.sandbox_digest
         if same and not (grant.shares and theirs.shares):
             words = lent.descriptor
             raise SandboxInUse(
