@@ -23,7 +23,7 @@ import time
 import zlib
 from typing import IO, Iterator, cast
 
-from .staging import Busy, Lock, Parts, Place, Refused
+from .staging import WAIT_STEP_SECONDS, Busy, Lock, Parts, Place, Refused
 from .system import platform_words
 
 PIECE_BYTES = 1024 * 1024
@@ -31,7 +31,6 @@ MARGIN_BYTES = 16 * 1024 * 1024
 """What is to be left on the disk beside the program and its parts."""
 VERSION_SECONDS_MAX = 60
 VERSION_BYTES_MAX = 200
-WAIT_STEP_SECONDS = 0.05
 WORDS_BYTES_MAX = 4 * 1024 * 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -77,26 +76,24 @@ def _begin_once(place: Place) -> dict[str, object]:
 
 
 def unpack(words: dict[str, object]) -> dict[str, object]:
-    """Put the parts together into the program, and tell what was found in it."""
+    """Put the parts together as they come, and tell what was found in them."""
     place = Place(words)
     with Lock(place):
         place.check_claim()
         try:
             sha256 = _written(place)
-            version = ""
-            if sha256 == words["sha256"]:
-                version = _version(place.staged)
+            version = _version(place.staged) if sha256 == words["sha256"] else ""
         except (tarfile.TarError, zlib.error, EOFError) as fault:
             place.clear()
             raise Refused("damaged", reason=str(fault)) from fault
-        except BaseException:
-            # The parts that were read are gone; what is left is of no use.
-            place.clear()
+        except Refused as refusal:
+            if refusal.words["state"] != "stalled":  # Then the rest may still come.
+                place.clear()
             raise
-        if not version:
-            place.clear()
-        else:
+        if version:
             place.write_claim()
+        else:
+            place.clear()
         return {"state": "unpacked", "sha256": sha256, "version": version}
 
 

@@ -15,6 +15,7 @@ import time
 
 FOLDER_MODE = 0o700
 PARTS = "parts-"
+WAIT_STEP_SECONDS = 0.01
 
 
 class Refused(Exception):
@@ -111,14 +112,14 @@ class Place:
 
     def present(self) -> list[int]:
         """Return which parts are there and whole."""
-        found: list[int] = []
-        for number in range(self.parts_count()):
-            try:
-                if os.lstat(self.part(number)).st_size == self.part_size(number):
-                    found.append(number)
-            except OSError:
-                continue
-        return found
+        return [n for n in range(self.parts_count()) if self.is_present(n)]
+
+    def is_present(self, number: int) -> bool:
+        """Tell whether a part is there and whole."""
+        try:
+            return os.lstat(self.part(number)).st_size == self.part_size(number)
+        except OSError:
+            return False
 
 
 class Lock:
@@ -142,7 +143,7 @@ class Lock:
 
 
 class Parts:
-    """The parts one after the other as a file; each is removed when it was read."""
+    """The parts one after the other as a file; one that is not there is waited for."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -152,11 +153,17 @@ class Parts:
     def read(self, size: int = -1) -> bytes:
         """Return at most `size` bytes; none at the end."""
         if not self._held and self._next < self._place.parts_count():
-            path = self._place.part(self._next)
-            with open(path, "rb") as file:
+            self._wait()
+            with open(self._place.part(self._next), "rb") as file:
                 self._held = memoryview(file.read())
-            os.unlink(path)
             self._next += 1
         taken = self._held if size < 0 else self._held[:size]
         self._held = self._held[len(taken) :]
         return bytes(taken)
+
+    def _wait(self) -> None:
+        until = time.monotonic() + float(str(self._place.words["stall_seconds"]))
+        while not self._place.is_present(self._next):
+            if time.monotonic() > until:
+                raise Refused("stalled", reason="no more of it came")
+            time.sleep(WAIT_STEP_SECONDS)

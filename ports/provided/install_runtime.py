@@ -254,16 +254,7 @@ class InstallRuntime:
         self, staging: "_Staging", begun: Begun
     ) -> InstalledRuntime | None:
         calls, runtime, stager = staging.calls, staging.runtime, staging.stager
-        async with self.source.open_packed(runtime) as opened:
-            await send_parts(
-                calls.hands.sandbox,
-                opened,
-                folder=begun.folder,
-                packed_size=staging.packed.packed_size,
-                present=begun.present,
-                lanes=self.lanes,
-            )
-        found = await calls.unpack(staging.words)
+        found = await self._sent_and_unpacked(staging, begun)
         if found is None:
             return None
         sha256, version = found
@@ -281,6 +272,41 @@ class InstallRuntime:
         _, installation = DECIDER.decide_all(verified, (install,))
         assert installation.path == path
         return self._installed(staging, path, identity, Came.TRANSFERRED)
+
+    async def _sent_and_unpacked(
+        self, staging: "_Staging", begun: Begun
+    ) -> tuple[str, str] | None:
+        """Send what is missing, while the sandbox puts together what is there."""
+        found: tuple[str, str] | None = None
+        fault: Exception | None = None
+
+        async def unpack() -> None:
+            nonlocal found, fault
+            try:
+                found = await staging.calls.unpack(staging.words)
+            except Exception as broken:  # Told alone, once both have stopped.
+                fault = fault or broken
+            if found is None:
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(unpack)
+            try:
+                async with self.source.open_packed(staging.runtime) as opened:
+                    await send_parts(
+                        staging.calls.hands.sandbox,
+                        opened,
+                        folder=begun.folder,
+                        packed_size=staging.packed.packed_size,
+                        present=begun.present,
+                        lanes=self.lanes,
+                    )
+            except Exception as broken:
+                fault = fault or broken
+                tasks.cancel_scope.cancel()
+        if fault is not None:
+            raise fault
+        return found
 
     def _installed(
         self, staging: "_Staging", path: str, identity: Identity, came: Came

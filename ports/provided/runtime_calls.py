@@ -19,7 +19,10 @@ NAME: Final = "runtimes"
 FOLDER: Final = ".runtimes"
 LOOK_SECONDS: Final = 60.0
 CHECK_SECONDS: Final = 300.0
-UNPACK_SECONDS: Final = 900.0
+UNPACK_SECONDS: Final = 1800.0
+"""With the coming of the parts, which are put together as they come."""
+STALL_SECONDS: Final = 300.0
+"""How long the script waits for a part."""
 WAIT_SECONDS: Final = 5.0
 """How long the script waits for another stager before it tells of it."""
 STALE_SECONDS: Final = 120.0
@@ -189,6 +192,7 @@ def staging_words(
         "chunk_bytes": PART_BYTES,
         "stager": stager,
         "stale_seconds": STALE_SECONDS,
+        "stall_seconds": STALL_SECONDS,
     }
 
 

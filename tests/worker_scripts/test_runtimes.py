@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import tarfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ class Script:
             "chunk_bytes": CHUNK,
             "stager": "anna",
             "stale_seconds": 60.0,
+            "stall_seconds": 0.2,
             "wait_seconds": 0.0,
             "known": None,
             "keeps_parts": False,
@@ -248,11 +250,27 @@ def test_another_archive_than_was_announced_is_damaged(
     assert os.listdir(script.place) == ["lock"]
 
 
-def test_a_part_that_is_missing_is_told_and_nothing_stays(script: Script) -> None:
+def test_a_part_that_does_not_come_is_told_and_the_others_stay(script: Script) -> None:
     script.send(script.ask("begin")["parts"], without=frozenset({1}))
 
-    assert script.ask("unpack")["state"] == "forbidden"
-    assert os.listdir(script.place) == ["lock"]
+    assert script.ask("unpack")["state"] == "stalled"
+
+    again = script.ask("begin")
+    script.send(again["parts"])
+    assert 0 in again["present"]
+    assert script.ask("unpack")["sha256"] == SHA256
+
+
+def test_a_part_is_waited_for(script: Script) -> None:
+    parts = script.ask("begin")["parts"]
+    script.send(parts, without=frozenset({1}))
+
+    late = threading.Timer(0.5, script.send, [parts])
+    late.start()
+    found = script.ask("unpack", stall_seconds=60.0)
+    late.join()
+
+    assert found["sha256"] == SHA256
 
 
 def test_a_folder_that_is_a_link_is_refused(script: Script) -> None:
