@@ -210,8 +210,10 @@ class _Carrier:
             raise RelayFailed(str(fault)) from fault
         if "fault" in words:
             raise RelayFailed(str(words["fault"]))
-        ports = cast("list[int]", words["ports"])  # Our own script's words.
-        return tuple(ports)
+        ports = words.get("ports")
+        if not isinstance(ports, list):
+            raise RelayFailed("it named no ports")
+        return tuple(cast("list[int]", ports))  # Our own script's words.
 
     async def _first_words(self) -> dict[str, object]:
         while piece := await self._stream.receive():
