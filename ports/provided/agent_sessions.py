@@ -57,6 +57,7 @@ from ..required.sandbox import Sandbox, SandboxLost
 from .activate_harness import ActivateHarness, Attempt
 from .carry_out import Standing, carry_out, read_state
 from .open_session import OpenSession
+from .outfit import Outfit
 from .session_grants import (
     SessionGrant,
     check_unused,
@@ -91,6 +92,8 @@ class AgentSessions:
     harness: Harness
     sandboxes: SessionSandboxes
     activate_harness: ActivateHarness
+    outfit: Outfit | None = None
+    """Brings what the harness needs beside the sandbox."""
     inspect: Callable[[Sandbox], Awaitable[None]] | None = None
     """Raises what is wrong with a sandbox, before its session is called ready."""
     among_others: bool = False
@@ -303,15 +306,27 @@ class AgentSessions:
         opened.sandbox = await self.sandboxes.reach(opened.seeded, opened.grant)
         if self.inspect is not None and opened.sandbox is not None:
             await self.inspect(opened.sandbox)
+        await self._equip(opened)
         await self._check_lent_once(session, opened)
         claim = self.sandboxes.claim_for(opened.seeded, opened.grant)
         ready = MarkReady(claim=claim, at=self.clock.now())
         await self._carry_out(session, ready, known=opened.standing)
 
+    async def _equip(self, opened: OpenSession) -> None:
+        if self.outfit is not None:
+            opened.equipment = await self.outfit.bring(opened.seeded, opened.sandbox)
+        is_boundary = self.sandboxes.is_boundary(opened.grant)
+        opened.equipment = attrs.evolve(opened.equipment, is_boundary=is_boundary)
+
+    async def _let_go(self, session: AgentSessionId, opened: OpenSession) -> None:
+        if self.outfit is not None:
+            await self.outfit.take_back(session)
+        await opened.let_go()
+
     async def _undo(
         self, session: AgentSessionId, opened: OpenSession, reason: str
     ) -> None:
-        await opened.let_go()
+        await self._let_go(session, opened)
         kept: Fault | None = None
         try:
             await self.sandboxes.release(opened.seeded, opened.grant, reason=reason)
@@ -374,6 +389,7 @@ class AgentSessions:
         opened = self._open[session] = OpenSession(standing, seeded, grant)
         try:
             opened.sandbox = await self.sandboxes.reach(seeded, grant)
+            await self._equip(opened)
         except BaseException:
             del self._open[session]
             raise
@@ -570,7 +586,7 @@ class AgentSessions:
     async def _drop(self, session: AgentSessionId) -> None:
         opened = self._open.pop(session, None)
         if opened is not None:
-            await opened.let_go()
+            await self._let_go(session, opened)
 
     async def _carry_out(
         self,
@@ -605,4 +621,5 @@ def _attempt(opened: OpenSession, activation: Activation, *, fresh: bool) -> Att
         request=_request(opened, parameters),
         sandbox=opened.sandbox,
         fresh=fresh,
+        equipment=opened.equipment,
     )

@@ -7,6 +7,7 @@ import attrs
 from ...domain.agent_sessions import AgentSession, SeedStarted
 from ...domain.digests import RequestDigest
 from ..required.sandbox import Sandbox
+from .activate_harness import Equipment
 from .carry_out import Standing
 from .session_grants import SessionGrant
 
@@ -19,6 +20,7 @@ class OpenSession:
     seeded: SeedStarted
     grant: SessionGrant
     sandbox: Sandbox | None = None
+    equipment: Equipment = Equipment()
     reached: anyio.Event = attrs.field(factory=anyio.Event)
     """Set when its setup here is over, whether it came to something or not."""
     intent: anyio.Lock = attrs.field(factory=anyio.Lock)

@@ -17,6 +17,7 @@ from ...domain.claims import ClaimId
 from ..required.harness import Harness, RequestRefused
 from ..required.sandbox import Sandbox
 from ..required.sandbox_provider import (
+    Capability,
     ClaimLabel,
     SandboxProvider,
     SandboxSpec,
@@ -70,6 +71,14 @@ class SessionSandboxes:
             used_by=f"{seeded.episode.key} ({seeded.session})",
         )
         return held.sandbox
+
+    def is_boundary(self, grant: SessionGrant) -> bool:
+        """Whether the session's sandbox keeps what runs in it from the host."""
+        if grant.access is not None:
+            provider = self.providers.get(grant.access.provider)
+        else:
+            provider = None if self.own is None else self.own.claim.provider
+        return provider is not None and Capability.ISOLATION in provider.capabilities
 
     def claim_for(
         self, seeded: SeedStarted, grant: SessionGrant | None

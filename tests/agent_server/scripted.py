@@ -14,11 +14,12 @@ from livery.adapters.holders.memory import MemoryHolders
 from livery.adapters.journals import MemoryJournal
 from livery.adapters.system_clock import SystemClock
 from livery.domain.activations import Outcome
+from livery.domain.agent_sessions import AgentSessionId, SeedStarted
 from livery.domain.claims import OwnerId
 from livery.domain.digests import Json
 from livery.entrypoints.agent_server.app import AgentRoutes, to_application
 from livery.entrypoints.agent_server.session_cookies import SessionCookies
-from livery.ports.provided.activate_harness import ActivateHarness
+from livery.ports.provided.activate_harness import ActivateHarness, Equipment
 from livery.ports.provided.admit_sessions import AdmitSessions
 from livery.ports.provided.agent_sessions import AgentSessions
 from livery.ports.provided.claim_sandbox import ClaimSandbox
@@ -39,6 +40,7 @@ from livery.ports.required.harness import (
     Reading,
 )
 from livery.ports.required.journal import Journal
+from livery.ports.required.sandbox import Sandbox
 from livery.ports.required.sandbox_provider import (
     Capabilities,
     ClaimLabel,
@@ -67,6 +69,7 @@ class ScriptedHarness:
     """Raised when it should run."""
     hangs: bool = False
     started: list[HarnessRequest] = attrs.field(factory=list[HarnessRequest])
+    places: list[Place] = attrs.field(factory=list[Place])
     running: anyio.Event = attrs.field(factory=anyio.Event)
     may_end: anyio.Event | None = None
     """Set by the test before a run is over."""
@@ -77,6 +80,7 @@ class ScriptedHarness:
 
     async def prepare(self, request: HarnessRequest, place: Place) -> Launch:
         self.started.append(request)
+        self.places.append(place)
         self.running.set()
         if self.fault is not None:
             raise self.fault
@@ -129,6 +133,24 @@ class StuckProvider(BreakableProvider):
         if self.stuck:
             raise DestroyFailed(self.name, label.claim, "it hangs")
         await BreakableProvider.destroy(self, label)
+
+
+@attrs.define
+class ScriptedOutfit:
+    """Notes what was brought and taken back."""
+
+    brought: list[str] = attrs.field(factory=list[str])
+    taken_back: list[str] = attrs.field(factory=list[str])
+    fault: Exception | None = None
+
+    async def bring(self, seeded: SeedStarted, sandbox: Sandbox | None) -> Equipment:
+        if self.fault is not None:
+            raise self.fault
+        self.brought.append(seeded.session)
+        return Equipment(runtime_path="/opt/program")
+
+    async def take_back(self, session: AgentSessionId) -> None:
+        self.taken_back.append(session)
 
 
 @attrs.frozen
@@ -208,6 +230,7 @@ async def serving(
     wait_seconds: float = 0.0,
     patience: Patience | None = None,
     body_bytes_max: int = 1024 * 1024,
+    outfit: ScriptedOutfit | None = None,
 ) -> AsyncGenerator[Server]:
     """Serve, with a provider and a harness that a test holds in its hands."""
     journal, clock = journal or MemoryJournal(), SystemClock()
@@ -241,6 +264,7 @@ async def serving(
             supervisor_program=b"",
         ),
         among_others=True,
+        outfit=outfit,
     )
     admit = AdmitSessions(clock=clock, places=places, patience_seconds=wait_seconds)
     async with serve_sessions(sessions, admit, patience or Patience()) as served:

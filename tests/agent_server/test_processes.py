@@ -94,6 +94,19 @@ def test_two_servers_on_one_journal_run_a_request_once(ground: Ground) -> None:
     assert ground.starts == ["start"]
 
 
+@pytest.mark.case("FC-076")
+def test_an_id_that_is_longer_than_a_name_may_be_works(ground: Ground) -> None:
+    session = "S" * 70
+    with ground.server() as server:
+        cookie = server.seeded(session)
+        reply = server.post(ACTIVATIONS, PROMPT, cookie)
+        closed = server.close(session)
+
+    assert reply.json()["status"] == "completed"
+    assert closed.json()["agent_session_id"] == session
+    assert list((ground.folder / "state" / "sandboxes").iterdir()) == []
+
+
 def test_a_close_elsewhere_ends_what_a_server_runs(ground: Ground) -> None:
     ground.settle("echo so far; sleep 600")
     with ground.server() as first, ground.server() as second:

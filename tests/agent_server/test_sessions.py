@@ -13,6 +13,7 @@ from livery.domain.claims import ClaimId, Holder
 from livery.ports.provided.serve_sessions import Patience
 from livery.ports.required.harness import RequestRefused
 from livery.ports.required.sandbox_provider import (
+    Capability,
     CapacityExhausted,
     CreateFailed,
 )
@@ -21,6 +22,7 @@ from ..use_cases.outside import OWNER, BreakableProvider
 from .scripted import (
     HELLO,
     ScriptedHarness,
+    ScriptedOutfit,
     SlowProvider,
     StuckProvider,
     cookie_of,
@@ -295,6 +297,20 @@ async def test_every_reply_but_500_sets_the_cookie_again() -> None:
     assert "ZeroDivision" not in unexpected.text
 
 
+@pytest.mark.case("FC-166")
+async def test_what_a_provider_cannot_do_is_refused_at_seed() -> None:
+    needs = frozenset({Capability.ISOLATION, Capability.NETWORK_NONE})
+    harness = ScriptedHarness(needs=needs)
+    async with serving(own=True, harness=harness) as it:
+        own = await it.post(SEEDS, seed())
+        it.provider.live[ClaimId("box")] = OWNER
+        borrowed = await it.post(SEEDS, seed("s2", sandbox_access=lent("box")))
+
+    assert told(own)[:2] == told(borrowed)[:2] == (422, "unsupported")
+    assert "fake cannot do isolation" in own.text
+    assert it.provider.made == []
+
+
 async def test_seeds_beyond_the_places_are_sent_away_and_hold_nothing() -> None:
     async with serving(own=True, places=1) as it:
         await it.seeded("a")
@@ -505,6 +521,26 @@ async def test_shutting_down_ends_runs_and_takes_nothing_new() -> None:
     assert told(late)[:2] == (503, "admission_shut")
     assert ready.status_code == 503
     assert closed.json()["agent_observations"]["records"]
+
+
+async def test_what_a_harness_needs_is_brought_at_seed_and_taken_back_at_close() -> (
+    None
+):
+    outfit = ScriptedOutfit()
+    provider = BreakableProvider(capabilities=frozenset({Capability.ISOLATION}))
+    provider.live[ClaimId("box")] = OWNER
+    async with serving(outfit=outfit, provider=provider) as it:
+        cookie = await it.seeded(sandbox_access=lent("box"))
+        await it.post(ACTIVATIONS, HELLO, cookie)
+        await it.close()
+        outfit.fault = RequestRefused("scripted", "metadata", "no such program")
+        refused = await it.post(SEEDS, seed("s2", sandbox_access=lent("box")))
+
+    (place,) = it.harness.places
+    assert (place.runtime_path, place.is_boundary) == ("/opt/program", True)
+    assert outfit.brought == ["s1"]
+    assert outfit.taken_back == ["s1", "s2"]
+    assert refused.status_code == 422
 
 
 @pytest.mark.case("FC-147", "FC-099")
