@@ -171,10 +171,10 @@ class NpmRegistryRuntimeSource:
                         program=package.program,
                         size=unpacked.size,
                         sha256=unpacked.sha256,
-                        packing=Packing.TAR_GZIP,
+                        packing=Packing.GZIP,
                         packed_size=tarball.size,
                         packed_sha256=tarball.sha256,
-                        member=package.member,
+                        offset=unpacked.offset,
                         origin=f"{package_name}@{version}",
                         integrity=published.integrity,
                     )

@@ -24,6 +24,8 @@ class Unpacked:
 
     size: int
     sha256: str
+    offset: int
+    """Where it begins in the unpacked tarball."""
 
 
 async def unpack(
@@ -83,4 +85,4 @@ def _written(
             size += len(piece)
             yield None
         os.fchmod(file.fileno(), mode)
-    yield Unpacked(size=size, sha256=found.hexdigest())
+    yield Unpacked(size=size, sha256=found.hexdigest(), offset=entry.offset_data)

@@ -45,7 +45,7 @@ class Record:
     packing: Packing
     packed_size: int
     packed_sha256: str
-    member: str = ""
+    offset: int = 0
     holds_program: bool = True
     """False where the program stays where it was, and its packed form alone is here."""
     origin: str = ""
@@ -72,7 +72,7 @@ class Record:
             packing=self.packing,
             packed_size=self.packed_size,
             packed_sha256=self.packed_sha256,
-            member=self.member,
+            offset=self.offset,
         )
 
 
@@ -123,7 +123,7 @@ def _to_record(words: Words) -> Record:
         packing=Packing(_text(words, "packing")),
         packed_size=_whole(words, "packed_size"),
         packed_sha256=_text(words, "packed_sha256"),
-        member=_text(words, "member"),
+        offset=_whole(words, "offset"),
         holds_program=words["holds_program"] is True,
         origin=_text(words, "origin"),
         integrity=_text(words, "integrity"),

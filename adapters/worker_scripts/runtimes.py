@@ -18,15 +18,16 @@ import os
 import stat
 import subprocess
 import sys
-import tarfile
 import time
 import zlib
-from typing import IO, Iterator, cast
+from typing import Iterator
 
 from .staging import WAIT_STEP_SECONDS, Busy, Lock, Parts, Place, Refused
 from .system import platform_words
 
 PIECE_BYTES = 1024 * 1024
+UNPACKED_BYTES = 4 * 1024 * 1024
+"""How much is unpacked at a time."""
 MARGIN_BYTES = 16 * 1024 * 1024
 """What is to be left on the disk beside the program and its parts."""
 VERSION_SECONDS_MAX = 60
@@ -83,7 +84,7 @@ def unpack(words: dict[str, object]) -> dict[str, object]:
         try:
             sha256 = _written(place)
             version = _version(place.staged) if sha256 == words["sha256"] else ""
-        except (tarfile.TarError, zlib.error, EOFError) as fault:
+        except (zlib.error, EOFError) as fault:
             place.clear()
             raise Refused("damaged", reason=str(fault)) from fault
         except Refused as refusal:
@@ -160,50 +161,33 @@ def _checked(path: str, words: dict[str, object]) -> dict[str, object]:
 
 def _written(place: Place) -> str:
     found = hashlib.sha256()
-    left = place.number("size")
     flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(place.staged, flags, 0o600)
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         for piece in _unpacked(place):
-            left -= len(piece)
-            if left < 0:
-                raise Refused("damaged", reason="it is longer than was announced")
             found.update(piece)
-            view = memoryview(piece)
-            while view:
-                view = view[file.write(view) :]
+            while piece:
+                piece = piece[file.write(piece) :]
         os.fchmod(file.fileno(), 0o755)
     return found.hexdigest()
 
 
-def _unpacked(place: Place) -> Iterator[bytes]:
+def _unpacked(place: Place) -> Iterator[memoryview]:
+    """Yield the program; before and after it there may be more of an archive."""
+    skipped, left = place.number("offset"), place.number("size")
     parts = Parts(place)
-    if place.words["packing"] == "gzip":
-        yield from _inflated(parts)
-        return
-    # A tar file reads no more of its source than it is asked to.
-    with tarfile.open(
-        fileobj=cast("IO[bytes]", parts), mode="r|gz", bufsize=PIECE_BYTES
-    ) as tar:
-        for entry in tar:
-            if entry.name == place.words["member"] and entry.isreg():
-                source = tar.extractfile(entry)
-                assert source is not None
-                while True:
-                    piece = source.read(PIECE_BYTES)
-                    if not piece:
-                        return
-                    yield piece
-    raise Refused("damaged", reason="the program is not in its archive")
-
-
-def _inflated(parts: Parts) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(wbits=31)
-    while not unpacker.eof:
-        piece = unpacker.unconsumed_tail or parts.read()
-        if not piece:
+    packed = b""
+    while left:
+        packed = packed or parts.read()
+        if unpacker.eof or not packed:
             raise EOFError("it ends too early")
-        yield unpacker.decompress(piece, PIECE_BYTES)
+        piece = unpacker.decompress(packed, UNPACKED_BYTES)
+        packed = unpacker.unconsumed_tail
+        taken = memoryview(piece)[skipped : skipped + left]
+        skipped -= min(skipped, len(piece))
+        left -= len(taken)
+        yield taken
 
 
 def _version(path: str) -> str:

@@ -143,23 +143,21 @@ class Lock:
 
 
 class Parts:
-    """The parts one after the other as a file; one that is not there is waited for."""
+    """The parts one after the other; one that is not there yet is waited for."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._next = 0
-        self._held = memoryview(b"")
 
-    def read(self, size: int = -1) -> bytes:
-        """Return at most `size` bytes; none at the end."""
-        if not self._held and self._next < self._place.parts_count():
-            self._wait()
-            with open(self._place.part(self._next), "rb") as file:
-                self._held = memoryview(file.read())
-            self._next += 1
-        taken = self._held if size < 0 else self._held[:size]
-        self._held = self._held[len(taken) :]
-        return bytes(taken)
+    def read(self) -> bytes:
+        """Return the next part; empty at the end."""
+        if self._next == self._place.parts_count():
+            return b""
+        self._wait()
+        with open(self._place.part(self._next), "rb") as file:
+            part = file.read()
+        self._next += 1
+        return part
 
     def _wait(self) -> None:
         until = time.monotonic() + float(str(self._place.words["stall_seconds"]))

@@ -32,8 +32,7 @@ class Packing(StrEnum):
     """How a program is packed for its way into a sandbox."""
 
     GZIP = "gzip"
-    TAR_GZIP = "tar_gzip"
-    """A tar archive in gzip, as registries have it, with the program in it."""
+    """What every Python unpacks."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,8 +46,8 @@ class PackedRuntime:
     packing: Packing
     packed_size: int
     packed_sha256: str
-    member: str = ""
-    """The program's name in a tar archive."""
+    offset: int = 0
+    """Where the program begins in what is unpacked: the rest belongs to an archive."""
 
 
 class PackedBytes(Protocol):
