@@ -218,6 +218,19 @@ class AgentSessions:
                     await self._drop(session)
                 return
 
+    async def adopt(self) -> tuple[AgentSessionId, ...]:
+        """Hold the sandboxes of open sessions whose process died; return those sessions.
+
+        Nothing else is done about them until somebody asks.
+        """
+        adopted: list[AgentSessionId] = []
+        for key in await self.journal.open_streams(CATEGORY):
+            session = AgentSessionId(key)
+            claim = (await self.standing(session)).state.claim
+            if claim is not None and await self.sandboxes.adopt(claim):
+                adopted.append(session)
+        return tuple(adopted)
+
     async def stop(self, session: AgentSessionId) -> None:
         """End what runs here and give back what the session has; it stays open.
 

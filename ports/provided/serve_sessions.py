@@ -237,21 +237,26 @@ class ServedSessions:
         self._closed.setdefault(session, closed.at)
 
     async def sweep(self) -> None:
-        """Forget closed sessions, and close those that nobody uses, until cancelled."""
+        """Forget closed sessions, close those that nobody uses, and hold the sandboxes
+        of those whose process died, until cancelled.
+        """
         patience = self.patience
         shortest = min(
             patience.close_retry_window_seconds, patience.idle_timeout_seconds
         )
         pause = min(shortest / SWEEPS, SWEEP_SECONDS_MAX)
         while True:
-            await self.sessions.clock.sleep(pause)
             try:
+                for session in await self.sessions.adopt():
+                    log.warning("Session %s of a dead process is held here", session)
+                    self._used[session] = self.sessions.clock.monotonic()
                 for session in tuple(self._closed):
                     await self._forget_if_old(session)
                 for session in self._idle():
                     await self._close_idle(session)
             except (Fault, Refusal) as fault:
                 log.warning("What is old was not swept: %s", fault)
+            await self.sessions.clock.sleep(pause)
 
     def _idle(self) -> list[AgentSessionId]:
         before = self.sessions.clock.monotonic() - self.patience.idle_timeout_seconds

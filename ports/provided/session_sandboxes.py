@@ -13,8 +13,10 @@ from typing import Final
 import attrs
 
 from ...domain.agent_sessions import SeedStarted
-from ...domain.claims import ClaimId
+from ...domain.claims import DECIDER, ClaimId, TakeOver
+from ...domain.refusals import Refusal
 from ..required.harness import Harness, RequestRefused
+from ..required.journal import claim_stream
 from ..required.sandbox import Sandbox
 from ..required.sandbox_provider import (
     Capability,
@@ -23,6 +25,7 @@ from ..required.sandbox_provider import (
     SandboxSpec,
     Unsupported,
 )
+from .carry_out import carry_out, read_state
 from .claim_sandbox import ClaimSandbox
 from .release_claim import ReleaseClaim
 from .session_grants import SessionGrant
@@ -99,6 +102,25 @@ class SessionSandboxes:
         if claim is not None and self.own is not None:
             label = ClaimLabel(claim=claim, owner=self.own.claim.owner)
             await self.own.release(label, reason=reason)
+
+    async def adopt(self, claim: ClaimId) -> bool:
+        """Hold the claim when the process that held it has died; tell whether it did.
+
+        Otherwise the sandbox of a session that can be gone on with would be reaped.
+        """
+        if self.own is None:
+            return False
+        use, stream = self.own.claim, claim_stream(claim)
+        standing = await read_state(use.journal, stream, DECIDER)
+        holder = standing.state.holder
+        if not standing.state.open or holder is None or use.holders.alive(holder):
+            return False
+        take = TakeOver(holder=use.holders.own, at=use.clock.now())
+        try:
+            await carry_out(use.journal, stream, DECIDER, take, known=standing)
+        except Refusal:
+            return False  # It is being given back.
+        return True
 
     def _lender(self, name: str) -> SandboxProvider:
         provider = self.providers.get(name)

@@ -16,7 +16,9 @@ from livery.domain.agent_sessions import (
     Command,
     MarkReady,
     Seed,
+    SeedStarted,
 )
+from livery.domain.claims import DECIDER as DECIDER_OF_CLAIMS
 from livery.domain.claims import ClaimId, Holder
 from livery.domain.deciders import Instant
 from livery.domain.requests import request_digest
@@ -30,10 +32,12 @@ from livery.ports.provided.session_grants import (
     to_text,
 )
 from livery.ports.provided.session_replies import to_run_id
-from livery.ports.required.journal import agent_session_stream
+from livery.ports.provided.session_sandboxes import claim_of
+from livery.ports.required.journal import agent_session_stream, claim_stream
 from livery.ports.required.sandbox import SandboxAccess, SandboxFailed
+from livery.ports.required.sandbox_provider import SandboxSpec
 
-from ..use_cases.outside import OWNER, BreakableProvider
+from ..use_cases.outside import OWNER, BreakableProvider, Outside
 from .scripted import (
     HELLO,
     ScriptedHarness,
@@ -264,3 +268,38 @@ async def test_a_run_that_cannot_be_stopped_in_a_lent_sandbox_fails_the_close() 
     # No Python there: nothing of it can be stopped, nor is there anything to stop.
     assert closed.status_code == 200
     assert provider.live, "a lent sandbox is not ended"
+
+
+async def holder_of(claim: ClaimId, journal: MemoryJournal) -> Holder | None:
+    history = await journal.read(claim_stream(claim))
+    return DECIDER_OF_CLAIMS.replay(history.events).holder
+
+
+@pytest.mark.case("FC-142")
+async def test_a_dead_server_s_sandbox_is_held_until_its_session_is_closed() -> None:
+    journal, provider = MemoryJournal(), BreakableProvider()
+    patience = Patience(idle_timeout_seconds=0.4)
+    await left_behind(journal, OWN)
+    seeded = (await journal.read(agent_session_stream(SESSION))).events[0]
+    assert isinstance(seeded, SeedStarted)
+    claim = claim_of(seeded)
+    outside = Outside(journal=journal, provider=provider, holders=MemoryHolders(DEAD))
+    await outside.claim(claim, SandboxSpec(), used_by="a test")
+    ready = MarkReady(claim=claim, at=NOW)
+    await carry_out(journal, agent_session_stream(SESSION), DECIDER, ready)
+    async with serving(
+        journal,
+        own=True,
+        provider=provider,
+        holders=MemoryHolders(FIRST),
+        patience=patience,
+    ) as it:
+        with anyio.fail_after(WAIT_SECONDS):
+            while await holder_of(claim, journal) == DEAD:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            while provider.live:  # noqa: ASYNC110 - it has no event
+                await anyio.sleep(0.01)
+        closed = await it.close()
+
+    assert closed.status_code == 200
+    assert provider.made == [claim]
