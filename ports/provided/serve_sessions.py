@@ -172,10 +172,10 @@ class ServedSessions:
                 await self.admit.admit(Ticket(session))
             try:
                 await self.sessions.seed(session, episode, grant)
-            except BaseException:
+            finally:
+                # Refused, undone, or set up by another server meanwhile.
                 if session not in self.sessions.open_here:
                     self.admit.leave(Ticket(session))
-                raise
             self._follow(session)
 
     async def _activate(

@@ -140,6 +140,31 @@ def test_a_server_with_a_hung_request_is_gone_by_its_grace(ground: Ground) -> No
     assert list((ground.folder / "state" / "sandboxes").iterdir()) == []
 
 
+@pytest.mark.case("FC-144", "FC-142")
+def test_what_will_not_end_is_left_to_the_next_server_and_given_back_there(
+    ground: Ground,
+) -> None:
+    ground.settle("trap '' TERM; while :; do sleep 1; done")
+    text = (ground.folder / "livery.toml").read_text()
+    (ground.folder / "livery.toml").write_text(
+        text.replace("shutdown_grace_seconds = 8", "shutdown_grace_seconds = 1")
+    )
+    with ground.server() as first:
+        cookie = first.seeded()
+        thread, _ = in_background(lambda: first.post(ACTIVATIONS, PROMPT, cookie))
+        until(lambda: len(ground.starts) == 1)
+        status, seconds = first.end(signal.SIGTERM, within=WAIT_SECONDS)
+        thread.join()
+    with ground.server() as second:
+        closed = second.close()
+
+    assert status == 1
+    assert seconds < 2
+    assert closed.status_code == 200
+    assert ground.starts == ["start"]
+    assert list((ground.folder / "state" / "sandboxes").iterdir()) == []
+
+
 @pytest.mark.case("FC-145", "FC-141")
 def test_an_idle_server_ends_at_once_and_its_port_is_free(ground: Ground) -> None:
     with ground.server() as server:
