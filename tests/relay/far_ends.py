@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import anyio.abc
+import pytest
 
 from livery.adapters.host_ports import dial_tcp
 from livery.adapters.worker_scripts import bootstrap, program
@@ -53,3 +54,8 @@ def mailbox_in(scratch: str) -> str:
     """Return the word by which the processes of a mailbox are known."""
     digest = hashlib.sha256(program("mailbox")).hexdigest()
     return f"{scratch}/mailbox-{digest[:16]}.py"
+
+
+def seconds_of(request: pytest.FixtureRequest) -> float:
+    """Return how soon an end is seen: through files, a few commands later."""
+    return 1.0 if "streams" in request.node.name else PATIENCE_SECONDS

@@ -32,7 +32,7 @@ from ..model_gateway.upstream import (
     event,
     says,
 )
-from .far_ends import PATIENCE_SECONDS, starting
+from .far_ends import PATIENCE_SECONDS, seconds_of, starting
 
 pytestmark = pytest.mark.anyio
 
@@ -112,7 +112,7 @@ async def test_a_stream_comes_through_gateway_and_relay_as_it_comes(
 
 @pytest.mark.case("FC-185")
 async def test_who_is_gone_inside_has_its_upstream_left_within_a_second(
-    sandbox: Sandbox,
+    sandbox: Sandbox, request: pytest.FixtureRequest
 ) -> None:
     asked, left = anyio.Event(), anyio.Event()
 
@@ -129,7 +129,7 @@ async def test_who_is_gone_inside_has_its_upstream_left_within_a_second(
                 tasks.start_soon(_ask, model.grant.base_url, model.grant.placeholder)
                 await asked.wait()
                 tasks.cancel_scope.cancel()
-            with anyio.fail_after(1.0):
+            with anyio.fail_after(seconds_of(request)):
                 await left.wait()
         call = await gate.call()
 

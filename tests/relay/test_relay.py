@@ -29,7 +29,15 @@ from .. import peers
 from ..channel.processes import until_gone
 from ..channel.worker_sandbox import sandbox_in
 from ..local_host.places import new_label, provider_in
-from .far_ends import PATIENCE_SECONDS, echo, mailbox_in, received, serving, starting
+from .far_ends import (
+    PATIENCE_SECONDS,
+    echo,
+    mailbox_in,
+    received,
+    seconds_of,
+    serving,
+    starting,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -163,7 +171,7 @@ async def test_many_connections_go_on_beside_one_that_nobody_reads(
 
 
 async def test_who_leaves_inside_is_gone_outside_within_a_second(
-    opens: OpenStream,
+    opens: OpenStream, request: pytest.FixtureRequest
 ) -> None:
     gone = anyio.Event()
 
@@ -181,7 +189,7 @@ async def test_who_leaves_inside_is_gone_outside_within_a_second(
         inside = await connected(relay)
         await inside.send(b"hello")
         await inside.aclose()
-        with anyio.fail_after(1.0):
+        with anyio.fail_after(seconds_of(request)):
             await gone.wait()
 
 
