@@ -303,6 +303,48 @@ def test_a_link_to_a_program_is_followed_where_it_stands(script: Script) -> None
     assert (found["state"], found["version"]) == ("found", "1.2.3 (Fake)")
 
 
+@pytest.mark.parametrize(
+    ("name", "state"), [("nothing", "missing"), (".", "forbidden")]
+)
+def test_where_no_program_stands_it_is_told(
+    script: Script, name: str, state: str
+) -> None:
+    assert script.ask("check", path=str(script.folder / name))["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "told"),
+    [
+        (b"#!/bin/sh\nexit 3\n", 0o755, "ended with 3"),
+        (b"#!/bin/sh\n", 0o755, "ended with 0"),
+        (b"#!/nowhere\n", 0o755, "No such file"),
+        (b"#!/bin/sh\necho 1.2.3\n", 0o644, "Permission denied"),
+    ],
+)
+def test_a_program_that_does_not_run_is_told(
+    script: Script, text: bytes, mode: int, told: str
+) -> None:
+    path = script.folder / "program"
+    path.write_bytes(text)
+    path.chmod(mode)
+
+    sha256 = hashlib.sha256(text).hexdigest()
+    found = script.ask("check", path=str(path), sha256=sha256)
+
+    assert found["state"] == "not_run"
+    assert told in found["reason"]
+
+
+def test_what_does_not_run_is_not_left_staged(script: Script) -> None:
+    text = b"#!/bin/sh\nexit 3\n"
+    script.packed = gzip.compress(text)
+    words = {"size": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+    script.send(script.ask("begin", **words)["parts"])
+
+    assert script.ask("unpack", **words)["state"] == "not_run"
+    assert os.listdir(script.place) == ["lock"]
+
+
 @pytest.mark.parametrize("words", [[], ["begin", "again"], ["nothing"]])
 def test_a_call_that_is_none_is_misused(script: Script, words: list[str]) -> None:
     ended = subprocess.run(
