@@ -10,9 +10,11 @@ import anyio
 import anyio.abc
 import httpx
 import pytest
+from starlette.applications import Starlette
 
 from livery.domain.agent_sessions import AgentSessionId
 from livery.entrypoints.model_gateway import GatewayBounds
+from livery.entrypoints.model_gateway.serving import listening, serving
 from livery.ports.required.model_access import CallEnd
 
 from .gateways import PATIENCE_SECONDS, REAL, SESSION, asking, gateway
@@ -445,3 +447,46 @@ async def test_a_rollout_s_prefix_is_kept_and_no_other_one_passes() -> None:
         f"POST {prefix}/v1/messages HTTP/1.1".encode()
     ]
     assert gate.upstream.asked[0].header(b"x-api-key") == []
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses"])
+async def test_after_a_stream_was_begun_no_answer_is_an_event_too(path: str) -> None:
+    async def script(_: Request, stream: anyio.abc.SocketStream) -> None:
+        await stream.receive()
+
+    async with gateway(script, bounds=QUICK, silence_seconds=0.3) as gate:
+        reply = await gate.post(asking(stream=True, input="x"), path)
+        call = await gate.call()
+
+    last = reply.content.rstrip(b"\n").rpartition(b"\n\n")[2]
+    assert reply.status_code == 200
+    assert last.startswith(b"event: error\ndata: ")
+    assert b"said nothing" in last
+    assert call.end is CallEnd.SILENT
+
+
+async def test_after_a_stream_was_begun_an_answer_that_is_none_is_an_error() -> None:
+    late = anyio.Event()
+
+    async def script(_: Request, stream: anyio.abc.SocketStream) -> None:
+        await late.wait()
+        await stream.send(PONG)
+
+    async with gateway(script, bounds=QUICK) as gate:
+        body = b""
+        async with gate.caller.stream(
+            "POST", "/v1/chat/completions", content=asking(stream=True)
+        ) as reply:
+            async for piece in reply.aiter_raw():
+                body += piece
+                late.set()
+        call = await gate.call()
+
+    assert b'"code": "upstream_failed"' in body
+    assert call.end is CallEnd.UPSTREAM_FAILED
+
+
+async def test_what_is_raised_while_it_is_served_comes_out_as_it_is() -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with serving(Starlette(), listening()):
+            raise KeyError("mine")
