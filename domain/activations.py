@@ -12,6 +12,7 @@ from typing import ClassVar, Final, NewType, assert_never
 
 import attrs
 
+from .claims import Holder
 from .deciders import Decider, Instant
 from .digests import RequestDigest
 from .refusals import Refusal
@@ -63,6 +64,10 @@ class Activate:
 
     request: RequestDigest
     run: RunId
+    parameters: str = ""
+    """The request itself, JSON text, for who takes the run over."""
+    holder: Holder | None = None
+    """The process that runs it."""
     at: Instant
 
 
@@ -84,6 +89,8 @@ class ActivationStarted:
 
     request: RequestDigest
     run: RunId
+    parameters: str = ""
+    holder: Holder | None = None
     at: Instant
 
 
@@ -105,6 +112,8 @@ class Activation:
 
     request: RequestDigest
     run: RunId
+    parameters: str = ""
+    """The request itself, JSON text; empty where it was not kept."""
     ending: Ending | None = None
 
 
@@ -167,8 +176,8 @@ def decide(activations: Activations, command: Command) -> tuple[Event, ...]:
 def evolve(activations: Activations, event: Event) -> Activations:
     """Return the activations after `event`."""
     match event:
-        case ActivationStarted(request=request, run=run):
-            started = Activation(request=request, run=run)
+        case ActivationStarted(request=request, run=run, parameters=parameters):
+            started = Activation(request=request, run=run, parameters=parameters)
             return attrs.evolve(activations, standing=(*activations.standing, started))
         case ActivationEnded(request=request, ending=ending):
             standing = tuple(
@@ -188,7 +197,15 @@ def _activate(activations: Activations, command: Activate) -> tuple[Event, ...]:
         blocking = activations.standing[0]
     if blocking is not None:
         raise ActivationConflict(standing=blocking.request, refused=command.request)
-    return (ActivationStarted(request=command.request, run=command.run, at=command.at),)
+    return (
+        ActivationStarted(
+            request=command.request,
+            run=command.run,
+            parameters=command.parameters,
+            holder=command.holder,
+            at=command.at,
+        ),
+    )
 
 
 def _end(activations: Activations, command: EndActivation) -> tuple[Event, ...]:

@@ -172,6 +172,19 @@ class AdmissionIsShut(Refusal):
 
 
 @attrs.frozen
+class AdmissionFull(Refusal):
+    """Every place is taken, and whoever asks would not wait or waited long enough."""
+
+    kind: ClassVar[str] = "admission_full"
+    message: ClassVar[str] = (
+        "{ticket} is not admitted: all {places} places are taken. Ask again later."
+    )
+
+    ticket: Ticket
+    places: int
+
+
+@attrs.frozen
 class NeverFits(Refusal):
     """More is asked for than there will ever be room for."""
 

@@ -6,6 +6,9 @@ under the id is a conflict, and so is a seed after a close, for as long as the
 closed reply is kept. Close answers the same thing each time, also for an id that
 never was. A setup that failed keeps what close must still release, and never
 activates. Nothing is activated once closing has begun.
+
+What is under way, a setup or an activation, is in the hands of one process, its
+holder. When that one has died, another takes it over.
 """
 
 from enum import StrEnum
@@ -15,7 +18,7 @@ import attrs
 
 from . import activations as activations_
 from .activations import Activate, Activations, EndActivation
-from .claims import ClaimId
+from .claims import ClaimId, Holder
 from .deciders import Decider, Instant, Table, may_follow, next_phase
 from .digests import RequestDigest
 from .refusals import Refusal
@@ -45,6 +48,10 @@ class Seed:
     episode: EpisodeId
     request: RequestDigest
     stepwise: bool = False
+    grant: str = ""
+    """What the caller granted, JSON text, for who goes on with the session."""
+    holder: Holder | None = None
+    """The process that sets it up."""
     at: Instant
 
 
@@ -69,6 +76,23 @@ class FailSetup:
     """Tells that the setup failed and left something that close must release."""
 
     reason: str
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class GiveUpSeed:
+    """Tells that the setup stopped since a close had come, and what it kept, if any."""
+
+    reason: str
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class TakeOver:
+    """Asks for `holder` to go on with what `taken_from` left under way when it died."""
+
+    taken_from: Holder | None
+    holder: Holder
     at: Instant
 
 
@@ -119,6 +143,8 @@ Command = (
     | MarkReady
     | AbandonSeed
     | FailSetup
+    | GiveUpSeed
+    | TakeOver
     | Activate
     | StartCapture
     | EndActivation
@@ -137,6 +163,8 @@ class SeedStarted:
     episode: EpisodeId
     request: RequestDigest
     stepwise: bool
+    grant: str = ""
+    holder: Holder | None = None
     at: Instant
 
 
@@ -161,6 +189,22 @@ class SetupFailed:
     """The setup failed and left something to release."""
 
     reason: str
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class SeedGivenUp:
+    """The setup stopped, since the session is closing."""
+
+    reason: str
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class SessionTakenOver:
+    """`holder` goes on with what is under way."""
+
+    holder: Holder
     at: Instant
 
 
@@ -210,6 +254,8 @@ Event = (
     | SessionReady
     | SeedAbandoned
     | SetupFailed
+    | SeedGivenUp
+    | SessionTakenOver
     | activations_.ActivationStarted
     | CaptureStarted
     | activations_.ActivationEnded
@@ -227,6 +273,10 @@ TRANSITIONS: Final[Table[SessionPhase]] = {
     (_P.SEEDING, SessionReady): _P.READY,
     (_P.SEEDING, SeedAbandoned): _P.ABSENT,
     (_P.SEEDING, SetupFailed): _P.SETUP_FAILED,
+    (_P.SEEDING, SessionTakenOver): _P.SEEDING,
+    (_P.ACTIVATING, SessionTakenOver): _P.ACTIVATING,
+    (_P.CAPTURING, SessionTakenOver): _P.CAPTURING,
+    (_P.CLOSING, SessionTakenOver): _P.CLOSING,
     (_P.READY, _STARTED): _P.ACTIVATING,
     (_P.ACTIVATING, CaptureStarted): _P.CAPTURING,
     (_P.ACTIVATING, _ENDED): _P.READY,
@@ -236,6 +286,7 @@ TRANSITIONS: Final[Table[SessionPhase]] = {
     (_P.READY, CloseStarted): _P.CLOSING,
     (_P.ACTIVATING, CloseStarted): _P.CLOSING,
     (_P.CAPTURING, CloseStarted): _P.CLOSING,
+    (_P.CLOSING, SeedGivenUp): _P.CLOSING,
     (_P.CLOSING, CaptureStarted): _P.CLOSING,
     (_P.CLOSING, _ENDED): _P.CLOSING,
     (_P.CLOSING, CloseFailed): _P.CLOSING,
@@ -251,6 +302,10 @@ class AgentSession:
 
     phase: SessionPhase = SessionPhase.ABSENT
     seeded: SeedStarted | None = None
+    seed_over: bool = False
+    """Whether the setup is complete, failed or given up."""
+    holder: Holder | None = None
+    """The process that has in hand what is under way, or had what was last."""
     claim: ClaimId | None = None
     activations: Activations = attrs.field(factory=Activations)
     closed: SessionClosed | None = None
@@ -323,6 +378,34 @@ class StillRetained(Refusal):
 
 
 @attrs.frozen
+class SandboxInUse(Refusal):
+    """The lent sandbox serves another session, and both did not ask to share it."""
+
+    kind: ClassVar[str] = "sandbox_in_use"
+    message: ClassVar[str] = (
+        "Sandbox {sandbox} of provider {provider} serves session {session};"
+        " close that one, or ask to share it in both seeds."
+    )
+
+    provider: str
+    sandbox: str
+    session: AgentSessionId
+
+
+@attrs.frozen
+class GrantLost(Refusal):
+    """The tokens of its tools were known to another process alone."""
+
+    kind: ClassVar[str] = "grant_lost"
+    message: ClassVar[str] = (
+        "The tokens for the tools of session {session} are not known to this process;"
+        " send its seed again here, or close it and use a new id."
+    )
+
+    session: AgentSessionId
+
+
+@attrs.frozen
 class ActivationUnfinished(Refusal):
     """A session does not close over an activation without an ending."""
 
@@ -359,6 +442,10 @@ def decide(session: AgentSession, command: Command) -> tuple[Event, ...]:
             return _settle_seed(session, SeedAbandoned(reason=reason, at=at))
         case FailSetup(reason=reason, at=at):
             return _settle_seed(session, SetupFailed(reason=reason, at=at))
+        case GiveUpSeed(reason=reason, at=at):
+            return _give_up_seed(session, SeedGivenUp(reason=reason, at=at))
+        case TakeOver():
+            return _take_over(session, command)
         case StartCapture(request=request, at=at):
             return _start_capture(session, CaptureStarted(request=request, at=at))
         case FailClose(reason=reason, at=at):
@@ -374,15 +461,29 @@ def evolve(session: AgentSession, event: Event) -> AgentSession:
         case SeedStarted():
             fresh = Activations(stepwise=event.stepwise)
             return attrs.evolve(
-                session, phase=phase, seeded=event, activations=fresh, reason=""
+                session,
+                phase=phase,
+                seeded=event,
+                holder=event.holder,
+                activations=fresh,
+                reason="",
             )
         case SessionReady(claim=claim):
-            return attrs.evolve(session, phase=phase, claim=claim)
+            return attrs.evolve(session, phase=phase, claim=claim, seed_over=True)
         case SeedAbandoned() | SessionForgotten():
             return AgentSession()
-        case SetupFailed(reason=reason) | CloseFailed(reason=reason):
+        case SetupFailed(reason=reason) | SeedGivenUp(reason=reason):
+            return attrs.evolve(session, phase=phase, reason=reason, seed_over=True)
+        case CloseFailed(reason=reason):
             return attrs.evolve(session, phase=phase, reason=reason)
-        case activations_.ActivationStarted() | activations_.ActivationEnded():
+        case SessionTakenOver(holder=holder):
+            return attrs.evolve(session, phase=phase, holder=holder)
+        case activations_.ActivationStarted(holder=holder):
+            standing = activations_.evolve(session.activations, event)
+            return attrs.evolve(
+                session, phase=phase, activations=standing, holder=holder
+            )
+        case activations_.ActivationEnded():
             standing = activations_.evolve(session.activations, event)
             return attrs.evolve(session, phase=phase, activations=standing)
         case SessionClosed():
@@ -403,6 +504,8 @@ def _seed(session: AgentSession, command: Seed) -> tuple[Event, ...]:
                 episode=command.episode,
                 request=command.request,
                 stepwise=command.stepwise,
+                grant=command.grant,
+                holder=command.holder,
                 at=command.at,
             ),
         )
@@ -442,6 +545,18 @@ def _settle_seed(
     if session.phase is SessionPhase.ABSENT:
         raise SessionUnknown(phase=session.phase)
     raise SessionIsClosing(phase=session.phase)
+
+
+def _give_up_seed(session: AgentSession, event: SeedGivenUp) -> tuple[Event, ...]:
+    return () if session.seed_over else _follow(session, event)
+
+
+def _take_over(session: AgentSession, command: TakeOver) -> tuple[Event, ...]:
+    """Of several who find it dead one wins; for the others nothing happens."""
+    event = SessionTakenOver(holder=command.holder, at=command.at)
+    under_way = may_follow(TRANSITIONS, session.phase, SessionTakenOver)
+    free = session.holder == command.taken_from != command.holder
+    return (event,) if under_way and free else ()
 
 
 def _start_capture(session: AgentSession, event: CaptureStarted) -> tuple[Event, ...]:

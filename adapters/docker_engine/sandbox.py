@@ -29,6 +29,7 @@ from ...ports.provided.worker_channel import (
     WorkerFailed,
     WorkerHello,
 )
+from ...ports.required.byte_stream import ByteStream
 from ...ports.required.sandbox import (
     Command,
     Ended,
@@ -267,6 +268,19 @@ class DockerSandbox:
         async with self._told("look at a file"):
             hands = await self._take_hands()
             return await hands.stat(target, user=self._berth.user)
+
+    @asynccontextmanager
+    async def open_process(self, argv: tuple[str, ...]) -> AsyncGenerator[ByteStream]:
+        """Run a program in the container with its streams attached."""
+        async with self._told("open a process"):
+            attached = await self._engine.exec_attached(
+                self._berth.container_id, argv, user=self._berth.user
+            )
+        stream = WorkerStream(attached)
+        try:
+            yield stream
+        finally:
+            await stream.aclose()
 
     async def status(self) -> Status:
         """Ask the engine how the container is; never raises `SandboxLost`."""

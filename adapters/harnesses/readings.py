@@ -32,7 +32,7 @@ TOOL_CALLS_NOT_OBSERVED: Final = "tool_calls_not_observed"
 OUTPUT_CUT: Final = "output_cut"
 END_NOT_OBSERVED: Final = "end_not_observed"
 
-_STATUS: Final[Mapping[Outcome, str]] = {
+INVOCATION_STATUS: Final[Mapping[Outcome, str]] = {
     Outcome.COMPLETED: "completed",
     Outcome.FAILED: "failed",
     Outcome.OOM: "failed",
@@ -124,7 +124,7 @@ def observed(
         "invocation_id": INVOCATION_ID,
         "parent_invocation_id": None,
         "spawned_by_tool_call_id": None,
-        "status": _STATUS[outcome],
+        "status": INVOCATION_STATUS[outcome],
         "duration_ms": None if capture.how is None else capture.duration_seconds * 1000,
         "error_type": None if completed else outcome.value,
         "model_calls": [],

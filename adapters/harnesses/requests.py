@@ -48,6 +48,30 @@ class TextRequest:
     """From `metadata.agent_timeout_sec`."""
 
 
+@attrs.frozen(kw_only=True)
+class PromptRequest:
+    """What a request comes to for a harness with a system prompt of its own."""
+
+    prompt: str
+    system: str | None = None
+    model: str | None = None
+    timeout_seconds: float | None = None
+    """From `metadata.agent_timeout_sec`."""
+
+
+def to_prompt_request(
+    harness: str, request: HarnessRequest, *, also: frozenset[str] = frozenset()
+) -> PromptRequest:
+    """Return what is asked for: one user prompt, perhaps after one system message.
+
+    The fields `also` are the harness's own to read.
+
+    Raises:
+        RequestRefused: A field asks for anything else.
+    """
+    return _Reading(harness=harness).prompt_request(request.parameters, also)
+
+
 def to_text_request(harness: str, request: HarnessRequest) -> TextRequest:
     """Return what is asked for.
 
@@ -62,16 +86,56 @@ class _Reading:
     harness: str
 
     def text_request(self, parameters: Mapping[str, Json]) -> TextRequest:
-        for name, value in parameters.items():
-            if name in _READ or value is None or value in _IDLE.get(name, ()):
-                continue
-            raise self.refused(name, _not_honoured(name))
+        self.check_fields(parameters, _READ)
         texts = [*self.instructions(parameters), *self.texts(parameters.get("input"))]
         return TextRequest(
             prompt="\n\n".join(texts),
             model=self.text(parameters.get("model"), "model") or None,
             timeout_seconds=self.timeout(parameters.get("metadata")),
         )
+
+    def prompt_request(
+        self, parameters: Mapping[str, Json], also: frozenset[str]
+    ) -> PromptRequest:
+        self.check_fields(parameters, (_READ - {"instructions"}) | also)
+        system, prompt = self.prompts(parameters.get("input"))
+        return PromptRequest(
+            prompt=prompt,
+            system=system,
+            model=self.text(parameters.get("model"), "model") or None,
+            timeout_seconds=self.timeout(parameters.get("metadata")),
+        )
+
+    def prompts(self, given: Json) -> tuple[str | None, str]:
+        if isinstance(given, str) or not isinstance(given, list | tuple):
+            (prompt,) = self.texts(given)
+            return None, self.filled(prompt, "input")
+        texts = self.texts(given)
+        roles = [item["role"] for item in given if isinstance(item, Mapping)]
+        last = len(roles) - 1
+        for index, role in enumerate(roles):
+            wanted = "user" if index == last else "system"
+            if role != wanted:
+                reason = f"it must be {wanted}: one user message, or one after a system"
+                raise self.refused(f"input[{index}].role", reason)
+        if last > 1:
+            reason = "there must be one user message, or one after a system message"
+            raise self.refused("input", reason)
+        prompt = self.filled(texts[last], f"input[{last}].content")
+        return (texts[0] if last else None), prompt
+
+    def filled(self, text: str, path: str) -> str:
+        if not text.strip():
+            raise self.refused(path, "it must not be empty")
+        return text
+
+    def check_fields(
+        self, parameters: Mapping[str, Json], known: frozenset[str]
+    ) -> None:
+        for name, value in parameters.items():
+            if name in known or value is None or value in _IDLE.get(name, ()):
+                continue
+            raise self.refused(name, _not_honoured(name))
 
     def instructions(self, parameters: Mapping[str, Json]) -> list[str]:
         text = self.text(parameters.get("instructions"), "instructions")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One client for a provider's HTTP, over httpx."""
 
+import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import ClassVar, Final
@@ -107,6 +108,38 @@ class HttpClient:
             await anyio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_seconds: float = 30.0,
+    ) -> AsyncGenerator[httpx.Response]:
+        """Ask once, and open the answer; its body is read by the caller.
+
+        `timeout_seconds` counts from one piece of the body to the next.
+
+        Raises:
+            HttpFailed: No answer came, or, inside the block, it was cut off.
+        """
+        request = self._http.build_request(
+            method,
+            path,
+            headers=dict(headers or {}),
+            timeout=httpx.Timeout(timeout_seconds, connect=CONNECT_SECONDS),
+        )
+        try:
+            answer = await self._http.send(request, stream=True)
+            try:
+                yield answer
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await answer.aclose()
+        except httpx.TransportError as fault:
+            raise _failed(request, 1, fault) from fault
+
     def _pause_after_fault(
         self,
         fault: httpx.TransportError,
@@ -143,8 +176,11 @@ async def open_http_client(
     patience: Patience | None = None,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
     server_keep_alive_seconds: float | None = None,
+    trust: ssl.SSLContext | None = None,
 ) -> AsyncGenerator[HttpClient]:
     """Open a client for the server at `base`, a URL.
+
+    `trust` says which certificates are believed; the well-known ones when None.
 
     Raises:
         KeepAliveTooLong: The server is known to close idle connections earlier.
@@ -165,6 +201,7 @@ async def open_http_client(
         limits=limits,
         follow_redirects=False,
         trust_env=False,
+        verify=True if trust is None else trust,
     ) as http:
         yield HttpClient(http, patience or Patience())
 

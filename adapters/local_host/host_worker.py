@@ -95,7 +95,7 @@ class HostWorker:
             self.is_over = True
             with anyio.CancelScope(shield=True):
                 await self._stream.aclose()
-                await self._reap()
+                await reap(self._process)
             self._gone.set()
 
     async def give_up(self) -> None:
@@ -108,20 +108,62 @@ class HostWorker:
         await self.channel.aclose()
         await self._gone.wait()
 
-    async def _reap(self) -> None:
-        if await self._ended_within(END_SECONDS_MAX):
-            return
-        self._process.kill()
-        if not await self._ended_within(KILLED_SECONDS_MAX):
-            _LOG.error("The worker %s does not end when killed", self._process.pid)
 
-    async def _ended_within(self, seconds: float) -> bool:
-        with anyio.move_on_after(seconds):
-            while True:
-                if self._process.poll() is not None:
-                    return True
-                await anyio.sleep(POLL_SECONDS)
-        return self._process.poll() is not None
+async def reap(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process whose pipes are closed, and kill it when it stays."""
+    if await _ended_within(process, END_SECONDS_MAX):
+        return
+    process.kill()
+    if not await _ended_within(process, KILLED_SECONDS_MAX):
+        _LOG.error("The process %s does not end when killed", process.pid)
+
+
+async def _ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    with anyio.move_on_after(seconds):
+        while True:
+            if process.poll() is not None:
+                return True
+            await anyio.sleep(POLL_SECONDS)
+    return process.poll() is not None
+
+
+async def start_process(
+    argv: tuple[str, ...],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    threads: anyio.CapacityLimiter,
+) -> tuple[subprocess.Popen[bytes], PipePair]:
+    """Start a process of its own session, with its input and output as pipes.
+
+    Raises:
+        OSError: It could not be started.
+    """
+    to_process, from_process = os.pipe(), os.pipe()
+    stream = PipePair(reading=from_process[0], writing=to_process[1])
+    try:
+        for ours in (from_process[0], to_process[1]):
+            os.set_blocking(ours, False)
+        process = await anyio.to_thread.run_sync(
+            lambda: subprocess.Popen(
+                argv,
+                stdin=to_process[0],
+                stdout=from_process[1],
+                stderr=subprocess.DEVNULL,
+                cwd=cwd,
+                env=dict(env),
+                start_new_session=True,
+                umask=UMASK,
+            ),
+            limiter=threads,
+        )
+    except BaseException:
+        await stream.aclose()
+        raise
+    finally:
+        os.close(to_process[0])
+        os.close(from_process[1])
+    return process, stream
 
 
 async def start_worker(
@@ -139,30 +181,7 @@ async def start_worker(
         ChannelEnded: It started and said no hello; it is gone again.
     """
     argv, program = bootstrap(python)
-    to_worker, from_worker = os.pipe(), os.pipe()
-    stream = PipePair(reading=from_worker[0], writing=to_worker[1])
-    try:
-        for ours in (from_worker[0], to_worker[1]):
-            os.set_blocking(ours, False)
-        process = await anyio.to_thread.run_sync(
-            lambda: subprocess.Popen(
-                argv,
-                stdin=to_worker[0],
-                stdout=from_worker[1],
-                stderr=subprocess.DEVNULL,
-                cwd=cwd,
-                env=dict(env),
-                start_new_session=True,
-                umask=UMASK,
-            ),
-            limiter=threads,
-        )
-    except BaseException:
-        await stream.aclose()
-        raise
-    finally:
-        os.close(to_worker[0])
-        os.close(from_worker[1])
+    process, stream = await start_process(argv, cwd=cwd, env=env, threads=threads)
     worker = HostWorker(WorkerChannel(stream), stream, process)
     await tasks.start(_fed_and_served, worker, stream, program)
     return worker

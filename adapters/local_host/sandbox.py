@@ -31,6 +31,7 @@ import attrs
 
 from ...domain.claims import ClaimId
 from ...ports.provided.worker_channel import ChannelEnded, WorkerFailed
+from ...ports.required.byte_stream import ByteStream
 from ...ports.required.faults import Fault
 from ...ports.required.sandbox import (
     Command,
@@ -50,7 +51,7 @@ from ...ports.required.sandbox import (
 from ...ports.required.sandbox_provider import Capability, Unsupported
 from .claim_folders import FolderState, RecordUnreadable, read_record
 from .host_processes import MARKER
-from .host_worker import HostWorker, start_worker
+from .host_worker import HostWorker, reap, start_process, start_worker
 from .sandbox_paths import to_host_path
 
 WORKER_STARTS_MAX = 20
@@ -156,6 +157,28 @@ class LocalHostSandbox:
         whole = self._host_path(path, is_followed=False)
         worker = await self._working("stat")
         return await self._told("stat", worker, worker.channel.stat(whole, user=None))
+
+    @asynccontextmanager
+    async def open_process(self, argv: tuple[str, ...]) -> AsyncGenerator[ByteStream]:
+        """Run a program of this host with its streams attached."""
+        self._check_lives()
+        if self._is_closed:
+            raise self._failed("open a process", "this handle was let go")
+        # The marker goes over everything: by it what belongs here is found.
+        env = {**self.worker_env, **self.env, MARKER: str(self.folder)}
+        try:
+            process, stream = await start_process(
+                argv, cwd=self.folder, env=env, threads=self.threads
+            )
+        except OSError as fault:
+            reason = fault.strerror or str(fault)
+            raise self._failed("open a process", reason) from fault
+        try:
+            yield stream
+        finally:
+            with anyio.CancelScope(shield=True):
+                await stream.aclose()
+                await reap(process)
 
     async def status(self) -> Status:
         """Tell from its folder whether the sandbox lives."""

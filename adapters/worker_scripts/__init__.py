@@ -11,7 +11,7 @@ import functools
 from importlib.resources import files
 
 PYTHON_OLDEST = (3, 8)
-PROGRAMS = ("worker", "supervisor", "archive")
+PROGRAMS = ("worker", "supervisor", "archive", "relay", "mailbox", "runtimes")
 
 _BUNDLE = """\
 # SPDX-License-Identifier: Apache-2.0
@@ -66,13 +66,15 @@ def program(name: str) -> bytes:
     return text.encode()
 
 
-def bootstrap(python: str, *options: str) -> tuple[tuple[str, ...], bytes]:
-    """Return the argv that starts a worker, and what its stream holds first.
+def bootstrap(
+    python: str, *options: str, name: str = "worker"
+) -> tuple[tuple[str, ...], bytes]:
+    """Return the argv that starts a program, and what its stream holds first.
 
-    The first bytes are the worker's program. What the worker itself says begins
-    with its hello; nothing else is to be sent before that.
+    The first bytes are the program itself. What it says begins with its hello;
+    nothing else is to be sent before that.
     """
-    text = program("worker")
+    text = program(name)
     starter = _BOOTSTRAP.format(length=len(text))
     return (python, "-I", "-S", "-c", starter, *options), text
 

@@ -22,6 +22,11 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "stdin_path": (str, type(None)),
     "stdin_base64": (str,),
 }
+_OPTIONAL: dict[str, dict[str, tuple[type, ...]]] = {
+    "last_line": {"key": (str,), "value": (str,), "seconds": (int, float)},
+    "silence": {"seconds": (int, float), "paths": (list,)},
+}
+"""What ends the run early, with the keys of each."""
 
 
 class Misused(Exception):
@@ -45,11 +50,23 @@ def read_request(text: bytes) -> dict[str, object]:
         if not isinstance(found.get(key), kinds):
             raise Misused("%s is missing or of another kind" % key)
     for key in found:
-        if key not in _KINDS:
+        if key not in _KINDS and key not in _OPTIONAL:
             raise Misused("%s is unknown" % key)
+    for key, fields in _OPTIONAL.items():
+        if key in found:
+            _check_fields(key, found[key], fields)
     if not found["argv"]:
         raise Misused("argv is empty")
     return found
+
+
+def _check_fields(key: str, value: object, fields: dict[str, tuple[type, ...]]) -> None:
+    words = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    if set(words) != set(fields):
+        raise Misused("%s does not have its fields" % key)
+    for name, kinds in fields.items():
+        if not isinstance(words[name], kinds):
+            raise Misused("%s.%s is of another kind" % (key, name))
 
 
 def to_program(request: dict[str, object]) -> Program:

@@ -37,6 +37,7 @@ from .processes import (
 )
 from .run_request import Misused, open_stdin, read_request, to_program
 from .spool import Spool, join
+from .watch import Watch
 
 READ_BYTES = 64 * 1024
 LAST_READS_MAX = 64
@@ -57,7 +58,8 @@ _terms: list[int] = []
 class SpooledOutlets:
     """The pipes of the command, and the files that they are pumped to."""
 
-    def __init__(self, folder: str, bytes_max: int) -> None:
+    def __init__(self, folder: str, bytes_max: int, watch: Watch) -> None:
+        self._watch = watch
         self.spools = [Spool(os.path.join(folder, name), bytes_max) for name in OUTPUTS]
         self.writing: list[int] = []
         self._open: dict[int, Spool] = {}
@@ -78,7 +80,9 @@ class SpooledOutlets:
         except BlockingIOError:
             return
         if piece:
-            self._open[descriptor].feed(piece)
+            spool = self._open[descriptor]
+            spool.feed(piece)
+            self._watch.saw(piece, is_stdout=spool is self.spools[0])
         else:
             del self._open[descriptor]
             os.close(descriptor)
@@ -204,13 +208,14 @@ def _run(folder: str, request: dict[str, object]) -> dict[str, object]:
     begun = time.monotonic()
     bytes_max = cast("int", request["output_bytes_max"])
     receipt: dict[str, object] = {"leftovers": 0, "gone": True, "reason": ""}
+    watch = Watch(request)
     try:
-        outlets = SpooledOutlets(folder, bytes_max)
+        outlets = SpooledOutlets(folder, bytes_max, watch)
     except OSError as fault:
         receipt.update(how="not_started", reason="no file for its output: %s" % fault)
         return receipt
     try:
-        _run_command(folder, request, outlets, receipt)
+        _run_command(folder, request, outlets, watch, receipt)
     except (NotStarted, NoSuchAccount, OSError) as refusal:
         # All that can fail in there comes before the command's start.
         receipt.update(how="not_started", reason=str(refusal))
@@ -231,6 +236,7 @@ def _run_command(
     folder: str,
     request: dict[str, object],
     outlets: SpooledOutlets,
+    watch: Watch,
     receipt: dict[str, object],
 ) -> None:
     subreaper = become_subreaper()
@@ -255,7 +261,8 @@ def _run_command(
         outlets=outlets,
     )
     deadline = begun + cast("float", request["timeout_seconds"])
-    how, reason = _await_end(folder, tree, deadline)
+    watch.begin()
+    how, reason = _await_end(folder, tree, watch, deadline)
     receipt["leader_seconds"] = time.monotonic() - begun
     receipt.update(how=how, reason=reason, number=None)
     if how == "ended":
@@ -273,7 +280,9 @@ def _run_command(
         receipt["alive"] = sorted(tree.living())
 
 
-def _await_end(folder: str, tree: Tree, deadline: float) -> tuple[str, str]:
+def _await_end(
+    folder: str, tree: Tree, watch: Watch, deadline: float
+) -> tuple[str, str]:
     stop_file = os.path.join(folder, "stop")
     tree.reap()
     while tree.leader_status is None:
@@ -284,6 +293,9 @@ def _await_end(folder: str, tree: Tree, deadline: float) -> tuple[str, str]:
             return "cancelled", "it was stopped"
         if _terms:
             return "cancelled", SENT_TERM
+        cause = watch.cause()
+        if cause:
+            return "ended_early", cause
         tree.turn(min(left, STOP_LOOK_SECONDS))
     return "ended", ""
 

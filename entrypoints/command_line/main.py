@@ -16,6 +16,8 @@ from .claims import claims
 from .config import config
 from .report import report
 from .run import run
+from .runtimes import runtimes
+from .serve import serve
 from .shared import Shared, Status, leaves, told
 
 DISTRIBUTION: Final = "livery"
@@ -30,7 +32,7 @@ def livery(shared: Shared, debug: bool) -> None:
     shared.debug = debug
 
 
-for _command in (run, report, claims, check, config):
+for _command in (run, report, claims, check, config, runtimes, serve):
     livery.add_command(_command)
 
 

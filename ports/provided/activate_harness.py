@@ -7,7 +7,8 @@ as artifacts, and a bounded part of it is read into the answer.
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import attrs
@@ -18,6 +19,7 @@ from ..required.artifact_store import ArtifactStore, Shelf
 from ..required.clock import Clock
 from ..required.harness import (
     Capture,
+    CollectedFile,
     Harness,
     HarnessRequest,
     Launch,
@@ -27,25 +29,63 @@ from ..required.harness import (
     RequestRefused,
     Run,
 )
+from ..required.model_access import ModelGrant, ModelRecord
 from ..required.sandbox import (
     GRACE_SECONDS,
     Command,
+    Exited,
     ExitUnknown,
+    FileForbidden,
     FileMissing,
     How,
     Lost,
+    NotAFile,
     Output,
     Sandbox,
+    SandboxFailed,
     SandboxLost,
+    TimedOut,
+    TransferCut,
 )
 from . import run_receipts
-from .place_files import place_files
+from .place_files import make_private_folders, place_files
 from .responses import to_response
-from .run_receipts import Cancelled, Finished, LaunchFailed, Receipt, Vanished
+from .run_receipts import (
+    Cancelled,
+    EndedEarly,
+    Finished,
+    LaunchFailed,
+    Receipt,
+    Vanished,
+)
 from .supervised_run import SandboxSession, Stream
 
 READ_BYTES_MAX: Final = 4 * 1024 * 1024
 """How much of each output is read into memory for the answer, half from each end."""
+
+_BY_ITSELF: Final = (Exited, TimedOut, EndedEarly)
+"""How a run ends that nobody had to stop."""
+
+_NOT_COLLECTED: Final = (
+    FileMissing,
+    FileForbidden,
+    NotAFile,
+    TransferCut,
+    SandboxFailed,
+    SandboxLost,
+)
+
+
+@attrs.frozen(kw_only=True)
+class Equipment:
+    """What a session has for its harness beside the sandbox."""
+
+    is_boundary: bool = False
+    """Whether the sandbox keeps what runs in it from the host."""
+    runtime_path: str | None = None
+    model: ModelGrant | None = None
+    seen_of_model: Callable[[], ModelRecord] | None = None
+    """Tells what the gateway saw of the session's calls so far."""
 
 
 @attrs.frozen(kw_only=True)
@@ -57,6 +97,7 @@ class Attempt:
     sandbox: Sandbox | None
     fresh: bool
     """Whether the intent was just written; otherwise the run is only looked for."""
+    equipment: Equipment = Equipment()
 
 
 @attrs.frozen(kw_only=True)
@@ -89,6 +130,8 @@ class ActivateHarness:
     async def stop(self, attempt: Attempt) -> Ending:
         """End the run if it goes on, keep what it wrote, and say `cancelled`.
 
+        A run that was over by itself before is told as what it came to.
+
         Raises:
             Fault: It could not be ended, or nobody could look.
         """
@@ -97,7 +140,12 @@ class ActivateHarness:
         except SandboxLost as lost:
             capture = Capture(how=Lost(str(lost)), stopped=True)
             stillness = Stillness.SANDBOX_GONE
-        return await self._ending(attempt, capture, stillness, Outcome.CANCELLED)
+        return await self._ending(attempt, capture, stillness)
+
+    async def unseen(self, attempt: Attempt, outcome: Outcome, reason: str) -> Ending:
+        """Return the ending of a run that nobody could look at, or not in time."""
+        capture = Capture(how=Lost(reason))
+        return await self._ending(attempt, capture, None, outcome)
 
     async def _captured(self, attempt: Attempt) -> tuple[Capture, Stillness | None]:
         sandbox = attempt.sandbox
@@ -111,12 +159,18 @@ class ActivateHarness:
                 reason="it needs a sandbox and none was lent",
             )
         if attempt.fresh or launch.run is None:
+            await make_private_folders(sandbox, launch.folders)
             await place_files(sandbox, launch.files)
         if launch.run is None:
             return Capture(how=None), Stillness.NOTHING_RAN
         session = self._session(sandbox)
         if attempt.fresh:
-            await session.launch(_run_id(attempt), _command(launch.run))
+            await session.launch(
+                _run_id(attempt),
+                _command(launch.run),
+                stdin_path=launch.run.stdin_path,
+                watch=launch.run.watch,
+            )
         else:
             state = await session.forbid(_run_id(attempt))
             if isinstance(state, run_receipts.Forbidden | run_receipts.Absent):
@@ -127,18 +181,28 @@ class ActivateHarness:
             timeout_seconds=launch.run.timeout_seconds,
             grace_seconds=GRACE_SECONDS,
         )
-        return await self._of_receipt(attempt, session, receipt), _stillness(receipt)
+        capture = await self._of_receipt(attempt, session, receipt, launch)
+        return capture, _stillness(receipt)
 
     async def _stopped(self, attempt: Attempt) -> tuple[Capture, Stillness | None]:
         if attempt.sandbox is None:
             return Capture(how=None, stopped=True), Stillness.NOTHING_RAN
         session = self._session(attempt.sandbox)
         state = await session.forbid(_run_id(attempt))
-        if isinstance(state, run_receipts.Running):
+        by_itself = not isinstance(state, run_receipts.Running)
+        if not by_itself:
             state = await session.stop(_run_id(attempt), grace_seconds=GRACE_SECONDS)
         if isinstance(state, Finished | Vanished):
-            capture = await self._of_receipt(attempt, session, state.receipt)
-            return attrs.evolve(capture, stopped=True), _stillness(state.receipt)
+            try:
+                launch = await self.harness.prepare(attempt.request, _place(attempt))
+            except RequestRefused:
+                # What it was prepared from is gone; its outputs are not.
+                launch = Launch()
+            capture = await self._of_receipt(attempt, session, state.receipt, launch)
+            # What was cut off in its launch is ended by a signal, and not by itself.
+            by_itself = by_itself and isinstance(state.receipt.how, _BY_ITSELF)
+            capture = attrs.evolve(capture, stopped=not by_itself)
+            return capture, _stillness(state.receipt)
         still = isinstance(state, run_receipts.Forbidden | run_receipts.Absent)
         reason = "" if still else "it goes on in its sandbox"
         return (
@@ -147,7 +211,11 @@ class ActivateHarness:
         )
 
     async def _of_receipt(
-        self, attempt: Attempt, session: SandboxSession, receipt: Receipt
+        self,
+        attempt: Attempt,
+        session: SandboxSession,
+        receipt: Receipt,
+        launch: Launch,
     ) -> Capture:
         return Capture(
             how=_how(receipt),
@@ -158,6 +226,10 @@ class ActivateHarness:
             reason="; ".join(
                 filter(None, (receipt.stdout.fault, receipt.stderr.fault))
             ),
+            ended_early=(
+                receipt.how.cause if isinstance(receipt.how, EndedEarly) else None
+            ),
+            files=await self._collected(attempt, launch.collected),
         )
 
     async def _output(
@@ -166,14 +238,39 @@ class ActivateHarness:
         """Keep an output whole as an artifact, and read its two ends."""
         if not size:
             return Output()
-        ends = _Ends()
-        shelf = Shelf(attempt.request.episode.key)
+        opened = session.output(_run_id(attempt), stream)
         try:
-            async with session.output(_run_id(attempt), stream) as chunks:
-                await self.artifacts.put(shelf, f"{stream}.log", ends.through(chunks))
+            kept = await self._kept(attempt, f"{stream}.log", opened)
         except FileMissing:
             return Output(size=size)
-        return Output(head=bytes(ends.head), tail=ends.last(), size=size)
+        return attrs.evolve(kept, size=size)
+
+    async def _collected(
+        self, attempt: Attempt, wanted: tuple[CollectedFile, ...]
+    ) -> Mapping[str, Output]:
+        """Keep the files that are there; each is a further source, none is needed."""
+        found: dict[str, Output] = {}
+        sandbox = attempt.sandbox
+        assert sandbox is not None, "what ran had a sandbox"
+        for file in wanted:
+            opened = sandbox.get(file.path)
+            try:
+                found[file.name] = await self._kept(attempt, file.name, opened)
+            except _NOT_COLLECTED:
+                continue
+        return found
+
+    async def _kept(
+        self,
+        attempt: Attempt,
+        name: str,
+        opened: AbstractAsyncContextManager[AsyncIterator[bytes]],
+    ) -> Output:
+        ends = _Ends()
+        shelf = Shelf(attempt.request.episode.key)
+        async with opened as chunks:
+            await self.artifacts.put(shelf, name, ends.through(chunks))
+        return Output(head=bytes(ends.head), tail=ends.last(), size=ends.size)
 
     async def _ending(
         self,
@@ -182,6 +279,13 @@ class ActivateHarness:
         stillness: Stillness | None,
         outcome: Outcome | None = None,
     ) -> Ending:
+        sandbox, seen = attempt.sandbox, attempt.equipment.seen_of_model
+        capture = attrs.evolve(
+            capture,
+            provider=sandbox.access().provider if sandbox is not None else "",
+            sandbox_id=sandbox.sandbox_id if sandbox is not None else "",
+            model=seen() if seen is not None else None,
+        )
         reading = await self.harness.read(attempt.request, capture)
         if outcome is None and capture.stopped:
             outcome = Outcome.CANCELLED
@@ -215,10 +319,12 @@ class _Ends:
     head: bytearray = attrs.field(factory=bytearray)
     _tail: deque[bytes] = attrs.field(factory=deque[bytes])
     _tail_size: int = 0
+    size: int = 0
 
     async def through(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         half = READ_BYTES_MAX // 2
         async for chunk in chunks:
+            self.size += len(chunk)
             room = half - len(self.head)
             self.head += chunk[:room]
             rest = chunk[max(room, 0) :]
@@ -240,6 +346,9 @@ def _place(attempt: Attempt) -> Place:
     return Place(
         workdir=attempt.sandbox.workdir,
         scratch=f"{attempt.sandbox.scratch}/{attempt.run}",
+        is_boundary=attempt.equipment.is_boundary,
+        runtime_path=attempt.equipment.runtime_path,
+        model=attempt.equipment.model,
     )
 
 
@@ -259,6 +368,11 @@ def _command(run: Run) -> Command:
 def _how(receipt: Receipt) -> How:
     if isinstance(receipt.how, Cancelled):
         return ExitUnknown(f"it was stopped: {receipt.how.reason}")
+    if isinstance(receipt.how, EndedEarly):
+        return ExitUnknown(
+            f"it was ended after {receipt.how.after_seconds:g} seconds,"
+            f" by its watch: {receipt.how.cause.value}"
+        )
     return receipt.how
 
 

@@ -8,13 +8,18 @@ from ..required.harness import PlacedFile
 from ..required.sandbox import (
     Command,
     FileForbidden,
+    Lost,
     NotAFile,
     PathRefused,
     Sandbox,
     SandboxFailed,
+    SandboxLost,
 )
 
 CLEARING_SECONDS: Final = 60.0
+MAKING_SECONDS: Final = 60.0
+
+_MAKE_PRIVATE: Final = 'umask 077; mkdir -p "$1" && chmod 700 "$1"'
 
 # Walks down to the file and removes the first thing in the way: a file or a link
 # where a folder must be, or anything where the file must be.
@@ -31,6 +36,33 @@ done
 if [ -d "$path" ] && [ ! -h "$path" ]; then chmod -R u+rwx "$path"; fi
 rm -rf "$path"
 """
+
+
+async def make_private_folders(sandbox: Sandbox, folders: tuple[str, ...]) -> None:
+    """Make folders that the sandbox's user alone can look into, mode 0700.
+
+    Raises:
+        SandboxFailed: One was not made.
+        Fault: As `Sandbox.exec` says.
+    """
+    for folder in folders:
+        ended = await sandbox.exec(
+            Command(
+                argv=("/bin/sh", "-c", _MAKE_PRIVATE, "sh", folder),
+                timeout_seconds=MAKING_SECONDS,
+            )
+        )
+        if isinstance(ended.how, Lost):
+            raise SandboxLost(
+                sandbox.access().provider, sandbox.sandbox_id, ended.how.reason
+            )
+        if not ended.succeeded:
+            raise SandboxFailed(
+                sandbox.access().provider,
+                sandbox.sandbox_id,
+                f"make the folder {folder}",
+                ended.stderr.kept.decode(errors="replace").strip() or str(ended.how),
+            )
 
 
 async def place_files(sandbox: Sandbox, files: Iterable[PlacedFile]) -> None:

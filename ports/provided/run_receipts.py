@@ -12,6 +12,7 @@ from typing import ClassVar, NewType, cast
 import attrs
 
 from ..required.faults import Fault
+from ..required.harness import EarlyEnd
 from ..required.sandbox import (
     Exited,
     ExitUnknown,
@@ -32,7 +33,17 @@ class Cancelled:
     reason: str
 
 
-RunHow = Exited | Signalled | TimedOut | NotStarted | Cancelled | ExitUnknown
+@attrs.frozen
+class EndedEarly:
+    """The run was ended because its watch said so; its processes were seen gone."""
+
+    cause: EarlyEnd
+    after_seconds: float
+
+
+RunHow = (
+    Exited | Signalled | TimedOut | NotStarted | Cancelled | EndedEarly | ExitUnknown
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -198,6 +209,9 @@ def _how_from(words: Words) -> RunHow:
             return NotStarted(reason)
         case "cancelled":
             return Cancelled(reason)
+        case "ended_early" if reason in {*EarlyEnd}:
+            after = _number(words.get("leader_seconds")) or 0.0
+            return EndedEarly(EarlyEnd(reason), after)
         case other:
             raise Unreadable(f"the receipt says that it {other!r}")
 

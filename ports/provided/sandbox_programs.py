@@ -67,6 +67,8 @@ class SandboxProgram:
     text: bytes
     python: str = "python3"
     _path: str | None = attrs.field(default=None, init=False)
+    _found: str | None = attrs.field(default=None, init=False)
+    """The interpreter itself: `python` may be a script that alters what runs below."""
 
     async def ask(
         self,
@@ -85,7 +87,7 @@ class SandboxProgram:
         path = await self.installed()
         ended = await self.sandbox.exec(
             Command(
-                argv=(self.python, "-I", "-S", path, *words),
+                argv=(self._found or self.python, "-I", "-S", path, *words),
                 timeout_seconds=timeout_seconds,
                 cwd=self.sandbox.scratch,
                 stdin=stdin,
@@ -109,7 +111,9 @@ class SandboxProgram:
         return self._path
 
     async def _check_python(self) -> None:
-        script = "import sys; print('%d %d' % sys.version_info[:2])"
+        script = (
+            "import sys; print('%d %d' % sys.version_info[:2]); print(sys.executable)"
+        )
         ended = await self.sandbox.exec(
             Command(
                 argv=(self.python, "-I", "-S", "-c", script),
@@ -119,9 +123,11 @@ class SandboxProgram:
         )
         match ended.how:
             case Exited(0):
-                found = _version_from(ended.stdout.kept)
+                version, _, path = ended.stdout.kept.partition(b"\n")
+                found = _version_from(version)
                 if found < PYTHON_OLDEST:
                     raise RuntimeMissing(self.python, f"version {found} was found")
+                self._found = _path_from(path)
             case Exited() | NotStarted():
                 raise RuntimeMissing(self.python, _told(ended) or str(ended.how))
             case Lost(reason):
@@ -165,6 +171,15 @@ def _told(ended: Ended) -> str:
 def _version_from(printed: bytes) -> tuple[int, ...]:
     words = printed.split()
     return tuple(int(word) for word in words if word.isdigit())
+
+
+def _path_from(printed: bytes) -> str | None:
+    """Return the interpreter's own path, None where it does not know it."""
+    try:
+        path = printed.decode().strip()
+    except UnicodeDecodeError:
+        return None
+    return path if path.startswith("/") else None
 
 
 async def _once(content: bytes) -> AsyncIterator[bytes]:

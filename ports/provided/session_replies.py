@@ -44,12 +44,17 @@ def turn_of(ending: Ending) -> Turn:
     )
 
 
-def closed_reply(state: AgentSession) -> Mapping[str, Json]:
-    """Return what a closed session answers, from all of its activations."""
+def closed_reply(state: AgentSession, reason: str = "") -> dict[str, Json]:
+    """Return what a closed session answers, from all of its activations.
+
+    `reason` says why it was closed, where nobody asked for it.
+    """
     endings = [a.ending for a in state.activations.standing if a.ending is not None]
     bundles = [json.loads(e.observations) for e in endings if e.observations]
     still = Stillness.NOTHING_RAN if not endings else endings[-1].stillness
-    return {"observations": _merged(bundles), "stillness": still}
+    observed = None if state.seeded is None else _merged(bundles)
+    told: dict[str, Json] = {"observations": observed, "stillness": still}
+    return {**told, "reason": reason} if reason else told
 
 
 def _merged(bundles: list[Mapping[str, Json]]) -> Mapping[str, Json]:

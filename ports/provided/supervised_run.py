@@ -15,8 +15,10 @@ from contextlib import asynccontextmanager
 from typing import Literal, assert_never
 
 import anyio
+import attrs
 
 from ...domain.names import to_name
+from ..required.harness import Watch
 from ..required.sandbox import (
     Command,
     FileMissing,
@@ -88,11 +90,17 @@ class SandboxSession:
         )
 
     async def launch(
-        self, run: RunId, command: Command, *, stdin_path: str | None = None
+        self,
+        run: RunId,
+        command: Command,
+        *,
+        stdin_path: str | None = None,
+        watch: Watch | None = None,
     ) -> Launched:
         """Start `command` under the id `run`, unless that id was used already.
 
-        What it reads is `command.stdin`, or the sandbox's file `stdin_path`.
+        What it reads is `command.stdin`, or the sandbox's file `stdin_path`. What
+        `watch` says ends it before its deadline.
 
         Raises:
             LaunchFailed: It did not start and never will under this id.
@@ -100,7 +108,8 @@ class SandboxSession:
             SandboxLost, SandboxFailed: What became of it is unknown yet; ask
                 `forbid` before anything else.
         """
-        request = json.dumps(self._request(command, stdin_path)).encode()
+        words = {**self._request(command, stdin_path), **_watch_words(watch)}
+        request = json.dumps(words).encode()
         await self._program.installed()
         try:
             told = await self._program.ask(
@@ -247,6 +256,15 @@ class SandboxSession:
             timeout_seconds=ASK_SECONDS + wait_seconds,
         )
         return state_from(run, told)
+
+
+def _watch_words(watch: Watch | None) -> dict[str, object]:
+    words: dict[str, object] = {}
+    if watch is not None and watch.last_line is not None:
+        words["last_line"] = attrs.asdict(watch.last_line)
+    if watch is not None and watch.silence is not None:
+        words["silence"] = attrs.asdict(watch.silence)
+    return words
 
 
 def _receipt_of(run: RunId, state: RunState) -> Receipt | None:

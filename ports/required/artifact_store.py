@@ -82,6 +82,7 @@ class ArtifactStoreUnusable(Fault):
 
     kind: ClassVar[str] = "artifact_store_unusable"
     message: ClassVar[str] = "The artifacts at {where} cannot be used: {reason}."
+    can_retry: ClassVar[bool] = True
 
     where: str
     reason: str

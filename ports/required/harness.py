@@ -7,6 +7,7 @@ the same way for every harness: files, one supervised run, one receipt.
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import ClassVar, Protocol
 
 import attrs
@@ -15,6 +16,7 @@ from ...domain.activations import Outcome
 from ...domain.digests import Json
 from ...domain.tasks import EpisodeId, TaskId
 from .faults import Fault
+from .model_access import ModelGrant, ModelRecord
 from .sandbox import How, Output
 from .sandbox_provider import Capabilities
 
@@ -34,6 +36,27 @@ class RequestRefused(Fault):
     reason: str
 
 
+class ToolTransport(StrEnum):
+    """How granted tools are called."""
+
+    MCP = "mcp"
+    """Streamable HTTP of the Model Context Protocol."""
+    DIRECT_HTTP = "direct_http"
+
+
+@attrs.frozen(kw_only=True)
+class ToolAccess:
+    """Tools that an episode grants, as the sandbox reaches them."""
+
+    transport: ToolTransport
+    name: str
+    """Unique in a session."""
+    url: str
+    headers: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
+    """They may hold a token: never on a command line, in a message or a log."""
+    required: bool = True
+
+
 @attrs.frozen(kw_only=True)
 class HarnessRequest:
     """What one activation is asked to do."""
@@ -42,6 +65,7 @@ class HarnessRequest:
     task: TaskId
     parameters: Mapping[str, Json]
     """The request in the form of OpenAI's Responses API."""
+    tool_accesses: tuple[ToolAccess, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -51,6 +75,12 @@ class Place:
     workdir: str
     scratch: str
     """A folder of the activation's own, outside the workspace."""
+    is_boundary: bool = False
+    """Whether the sandbox keeps what runs in it from the host."""
+    runtime_path: str | None = None
+    """Where the program of `RuntimeHarness.runtime` was installed and verified."""
+    model: ModelGrant | None = None
+    """How the model is reached from in there."""
 
 
 @attrs.frozen(kw_only=True)
@@ -59,8 +89,48 @@ class PlacedFile:
 
     path: str
     """Absolute, or below the workdir."""
-    content: bytes
+    content: bytes = attrs.field(repr=False)
     mode: int = 0o644
+
+
+@attrs.frozen(kw_only=True)
+class LastLine:
+    """A line after which a command should end by itself, and has so long to do it.
+
+    It is a JSON object on standard output with `key` set to `value`, and the last
+    line so far: when another follows, the command goes on and is let be.
+    """
+
+    key: str
+    value: str
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class Silence:
+    """How long a command may show no sign of life before it is ended.
+
+    Signs of life are bytes on its outputs, and a change to one of `paths`: a file,
+    or any file below a folder.
+    """
+
+    seconds: float
+    paths: tuple[str, ...] = ()
+
+
+class EarlyEnd(StrEnum):
+    """Why a run was ended before its command had ended and its time was over."""
+
+    LAST_LINE = "last_line"
+    SILENCE = "silence"
+
+
+@attrs.frozen(kw_only=True)
+class Watch:
+    """What ends a run before its deadline."""
+
+    last_line: LastLine | None = None
+    silence: Silence | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -72,14 +142,29 @@ class Run:
     timeout_seconds: float = TURN_TIMEOUT_SECONDS
     output_bytes_max: int = 64 * 1024 * 1024
     """Of each output, kept in the sandbox; the true size is told."""
+    stdin_path: str | None = None
+    """The file of the sandbox that it reads; None: nothing, at its end at once."""
+    watch: Watch = Watch()
+
+
+@attrs.frozen(kw_only=True)
+class CollectedFile:
+    """A file that a run may leave, to be kept and read beside its outputs."""
+
+    name: str
+    """What it is called among the artifacts and in the capture."""
+    path: str
 
 
 @attrs.frozen(kw_only=True)
 class Launch:
-    """What an activation needs: files first, then at most one run."""
+    """What an activation needs: folders and files first, then at most one run."""
 
+    folders: tuple[str, ...] = ()
+    """Made before the files, for the sandbox's user alone (0700)."""
     files: tuple[PlacedFile, ...] = ()
     run: Run | None = None
+    collected: tuple[CollectedFile, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -95,6 +180,14 @@ class Capture:
     duration_seconds: float = 0.0
     reason: str = ""
     """What is known beyond that, of an infrastructure failure say."""
+    ended_early: EarlyEnd | None = None
+    """Why it was ended before its deadline, by the run's `Watch`."""
+    files: Mapping[str, Output] = attrs.field(factory=dict[str, Output])
+    """Of `Launch.collected`, the ones that were there."""
+    provider: str = ""
+    sandbox_id: str = ""
+    model: ModelRecord | None = None
+    """What the gateway saw of the calls to the model; None when none is between."""
 
 
 @attrs.frozen(kw_only=True)
@@ -148,4 +241,28 @@ class Harness(Protocol):
 
     async def read(self, request: HarnessRequest, capture: Capture) -> Reading:
         """Read what the activation left, however it ended."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class RuntimeNeed:
+    """The program that a harness needs in the sandbox, and where it may come from."""
+
+    name: str
+    version: str | None = None
+    """Exact."""
+    host_path: str | None = None
+    """A file of this host to bring instead of the registry's."""
+    sandbox_path: str | None = None
+    """A file that is in the sandbox already."""
+    sha256: str | None = None
+    """Needed with a path; verified in the sandbox, whatever the source."""
+
+
+class RuntimeHarness(Harness, Protocol):
+    """The extra ability: a harness whose program is brought into the sandbox."""
+
+    @property
+    def runtime(self) -> RuntimeNeed | None:
+        """What is to be at `Place.runtime_path`; None: the sandbox's own program."""
         ...

@@ -25,6 +25,7 @@ from livery.domain.digests import Json
 from livery.domain.rollouts import Record, RecordKind, owed
 from livery.domain.tasks import EpisodeId, Task, TaskId
 from livery.ports.provided.activate_harness import ActivateHarness
+from livery.ports.provided.agent_sessions import AgentSessions
 from livery.ports.provided.claim_sandbox import ClaimSandbox
 from livery.ports.provided.collect_rollouts import CollectRollouts
 from livery.ports.provided.grade_work import GradeWork
@@ -32,6 +33,7 @@ from livery.ports.provided.in_process_agent import InProcessAgent
 from livery.ports.provided.in_process_resources import InProcessResources
 from livery.ports.provided.release_claim import ReleaseClaim
 from livery.ports.provided.run_episode import RunEpisode
+from livery.ports.provided.session_sandboxes import SessionSandboxes
 from livery.ports.required.sandbox_provider import SandboxSpec
 
 from .nothing_provider import NothingProvider, NothingWorld
@@ -103,16 +105,21 @@ async def run(folder: Path, episodes: int) -> tuple[float, float]:
             ),
         )
         agent = InProcessAgent(
-            journal=journal,
-            clock=clock,
-            harness=NopHarness(),
-            providers={"nothing": provider},
-            activate_harness=ActivateHarness(
-                harness=NopHarness(),
-                artifacts=artifacts,
+            AgentSessions(
+                journal=journal,
                 clock=clock,
-                supervisor_program=b"",
-            ),
+                holders=MemoryHolders(),
+                harness=NopHarness(),
+                sandboxes=SessionSandboxes(
+                    harness=NopHarness(), providers={"nothing": provider}
+                ),
+                activate_harness=ActivateHarness(
+                    harness=NopHarness(),
+                    artifacts=artifacts,
+                    clock=clock,
+                    supervisor_program=b"",
+                ),
+            )
         )
         tasks = {each.task_id: each for each in map(task, range(episodes))}
         results = CountedResults()

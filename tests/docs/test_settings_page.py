@@ -13,6 +13,7 @@ import attrs
 import pytest
 
 from livery.entrypoints.built_in import CommandOptions, DockerOptions, LocalOptions
+from livery.entrypoints.claude_code_options import ClaudeCodeOptions
 from livery.entrypoints.composition import read_options
 from livery.entrypoints.settings import Settings
 from livery.entrypoints.settings_reading import SettingsFile, structured
@@ -20,6 +21,7 @@ from livery.entrypoints.strict_converter import Form, attrs_class
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "livery.toml.md"
 OPTIONS: dict[str, type[attrs.AttrsInstance]] = {
+    "claude_code": ClaudeCodeOptions,
     "command": CommandOptions,
     "docker": DockerOptions,
     "local": LocalOptions,
@@ -89,12 +91,19 @@ def test_each_timeout_has_its_own_name_and_tells_its_error() -> None:
     }
 
     assert set(told) == {
+        "close_timeout_seconds",
+        "disconnect_grace_seconds",
+        "idle_timeout_seconds",
+        "seed_wait_seconds",
         "episode_timeout_seconds",
         "turn_timeout_seconds",
         "lifetime_seconds",
         "create_timeout_seconds",
         "pull_timeout_seconds",
         "ready_timeout_seconds",
+        "session_timeout_seconds",
+        "call_timeout_seconds",
+        "silence_timeout_seconds",
     }
 
 

@@ -42,10 +42,12 @@ from livery.domain.agent_sessions import (
     FailClose,
     FailSetup,
     Forget,
+    GiveUpSeed,
     MarkReady,
     Seed,
     SeedAbandoned,
     SeedConflict,
+    SeedGivenUp,
     SeedStarted,
     SessionClosed,
     SessionForgotten,
@@ -53,14 +55,16 @@ from livery.domain.agent_sessions import (
     SessionIsClosing,
     SessionPhase,
     SessionReady,
+    SessionTakenOver,
     SessionUnknown,
     SetupFailed,
     StartCapture,
     StartClose,
     StillRetained,
+    TakeOver,
     decide,
 )
-from livery.domain.claims import ClaimId
+from livery.domain.claims import ClaimId, Holder
 from livery.domain.deciders import Instant
 from livery.domain.digests import RequestDigest
 from livery.domain.tasks import EpisodeId
@@ -150,6 +154,34 @@ def test_a_seed_that_a_close_overtook_is_refused_and_its_seeder_has_to_release()
     for late in (READY, AbandonSeed(reason="x", at=NOW), FailSetup(reason="x", at=NOW)):
         with pytest.raises(SessionIsClosing):
             decide(closing, late)
+
+
+def test_who_was_overtaken_by_a_close_tells_when_it_is_done() -> None:
+    given_up = GiveUpSeed(reason="closed meanwhile", at=NOW)
+    closing = after(DECIDER, SEED, START_CLOSE)
+
+    over = after(DECIDER, given_up, state=closing)
+
+    assert (closing.seed_over, over.seed_over) == (False, True)
+    assert (over.phase, over.reason) == (SessionPhase.CLOSING, "closed meanwhile")
+    assert decide(over, given_up) == ()
+    assert decide(ready(), given_up) == ()
+    with pytest.raises(SessionUnknown):
+        decide(after(DECIDER, SEED), given_up)
+
+
+def test_what_a_dead_process_had_in_hand_is_taken_over_once() -> None:
+    dead, first, second = Holder("dead"), Holder("first"), Holder("second")
+    running = after(DECIDER, attrs.evolve(ACTIVATE, holder=dead), state=ready())
+
+    taken = after(
+        DECIDER, TakeOver(taken_from=dead, holder=first, at=NOW), state=running
+    )
+
+    assert (running.holder, taken.holder) == (dead, first)
+    assert decide(taken, TakeOver(taken_from=dead, holder=second, at=NOW)) == ()
+    assert decide(ready(), TakeOver(taken_from=None, holder=second, at=NOW)) == ()
+    assert taken.phase is SessionPhase.ACTIVATING
 
 
 @pytest.mark.case("FC-084")
@@ -357,7 +389,15 @@ class AgentSessions(DeciderMachine):
     decider = DECIDER
     stepwise: ClassVar[bool]
     happens_again = (FailClose, StartCapture)
-    ends_the_story = (AbandonSeed, FailSetup, StartClose, Close, FailClose)
+    ends_the_story = (
+        AbandonSeed,
+        FailSetup,
+        GiveUpSeed,
+        TakeOver,
+        StartClose,
+        Close,
+        FailClose,
+    )
 
     def begin(self) -> None:
         super().begin()
@@ -385,6 +425,10 @@ class AgentSessions(DeciderMachine):
             MarkReady(claim=CLAIM, at=at),
             AbandonSeed(reason="kept nothing", at=at),
             FailSetup(reason="kept something", at=at),
+            GiveUpSeed(reason="closed meanwhile", at=at),
+            TakeOver(
+                taken_from=self.state.holder, holder=Holder(f"h-{self.ends}"), at=at
+            ),
             StartClose(episode=EPISODE, at=at),
             StartClose(episode=OTHER_EPISODE, at=at),
             FailClose(reason="not released", at=at),
@@ -432,6 +476,12 @@ class AgentSessions(DeciderMachine):
                 self.lives += 1
             case SessionReady() | SeedAbandoned() | SetupFailed():
                 assert phase is SessionPhase.SEEDING
+            case SeedGivenUp():
+                assert phase is SessionPhase.CLOSING
+                assert not before.seed_over, "a setup is over once"
+            case SessionTakenOver(holder=holder):
+                assert before.seeded is not None
+                assert before.holder != holder
             case ActivationStarted(request=request):
                 assert phase is SessionPhase.READY, "only a ready one is activated"
                 assert self.stepwise or not before.activations.standing

@@ -49,10 +49,12 @@ def test_kinds_stay_as_files_have_them() -> None:
         "agent_close_failed",
         "agent_close_started",
         "agent_seed_abandoned",
+        "agent_seed_given_up",
         "agent_seed_started",
         "agent_session_closed",
         "agent_session_forgotten",
         "agent_session_ready",
+        "agent_session_taken_over",
         "agent_setup_failed",
         "claim_borrower_left",
         "claim_creation_doubted",
@@ -132,7 +134,9 @@ def test_a_field_too_few_or_too_many_is_refused(
 ) -> None:
     record = to_record(event)
     fact = json.loads(record.body)
-    missing = data.draw(st.sampled_from(sorted(fact)))
+    # What an event got later has a default, so that older files stay readable.
+    needed = [f.name for f in attrs.fields(type(event)) if f.default is attrs.NOTHING]
+    missing = data.draw(st.sampled_from(sorted(needed)))
     short = {key: value for key, value in fact.items() if key != missing}
 
     for wrong in (short, {**fact, "surplus": 1}):

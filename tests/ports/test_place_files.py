@@ -8,10 +8,14 @@ import pytest
 
 from livery.adapters.local_host import LocalHostConfig, open_local_host
 from livery.domain.claims import ClaimId, OwnerId
-from livery.ports.provided.place_files import place_files, place_over
+from livery.ports.provided.place_files import (
+    make_private_folders,
+    place_files,
+    place_over,
+)
 from livery.ports.required.faults import Fault
 from livery.ports.required.harness import PlacedFile
-from livery.ports.required.sandbox import Sandbox, shell
+from livery.ports.required.sandbox import Sandbox, SandboxFailed, shell
 from livery.ports.required.sandbox_provider import ClaimLabel, SandboxSpec
 
 pytestmark = pytest.mark.anyio
@@ -81,3 +85,17 @@ async def test_an_odd_name_is_cleared_as_it_is(sandbox: Sandbox, path: str) -> N
     await place_over(sandbox, [PlacedFile(path=path, content=b"new")])
 
     assert (Path(sandbox.workdir) / path).read_bytes() == b"new"
+
+
+async def test_private_folders_are_shut_to_others(sandbox: Sandbox) -> None:
+    folder = f"{sandbox.scratch}/a/b"
+
+    await make_private_folders(sandbox, (f"{sandbox.scratch}/a", folder, folder))
+
+    modes = await run(sandbox, f"stat -c %a {sandbox.scratch}/a {folder}")
+    assert modes == b"700\n700\n"
+
+
+async def test_a_private_folder_that_cannot_be_made_is_told(sandbox: Sandbox) -> None:
+    with pytest.raises(SandboxFailed, match="make the folder /proc/x"):
+        await make_private_folders(sandbox, ("/proc/x",))

@@ -17,6 +17,7 @@ from livery.domain.claims import OwnerId
 from livery.domain.rollouts import owed
 from livery.domain.tasks import Task, TaskId
 from livery.ports.provided.activate_harness import ActivateHarness
+from livery.ports.provided.agent_sessions import AgentSessions
 from livery.ports.provided.claim_sandbox import ClaimSandbox
 from livery.ports.provided.collect_rollouts import CollectRollouts
 from livery.ports.provided.grade_work import GradeWork
@@ -25,6 +26,7 @@ from livery.ports.provided.in_process_resources import InProcessResources
 from livery.ports.provided.reap_claims import Finding, ReapClaims
 from livery.ports.provided.release_claim import ReleaseClaim
 from livery.ports.provided.run_episode import RunEpisode
+from livery.ports.provided.session_sandboxes import SessionSandboxes
 from livery.ports.required.sandbox_provider import SandboxSpec
 
 from . import checks
@@ -185,16 +187,21 @@ class _Life:
             grade=grade,
         )
         agent = InProcessAgent(
-            journal=journal,
-            clock=clock,
-            harness=harness,
-            providers={PROVIDER: provider},
-            activate_harness=ActivateHarness(
-                harness=harness,
-                artifacts=artifacts,
+            AgentSessions(
+                journal=journal,
                 clock=clock,
-                supervisor_program=b"supervisor",
-            ),
+                holders=holders,
+                harness=harness,
+                sandboxes=SessionSandboxes(
+                    harness=harness, providers={PROVIDER: provider}
+                ),
+                activate_harness=ActivateHarness(
+                    harness=harness,
+                    artifacts=artifacts,
+                    clock=clock,
+                    supervisor_program=b"supervisor",
+                ),
+            )
         )
         run_episode = RunEpisode(
             journal=journal, clock=clock, run="run", resources=resources, agent=agent

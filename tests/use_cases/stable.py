@@ -29,6 +29,7 @@ from livery.domain.failures import FailureKind
 from livery.domain.rollouts import Record, RecordKind
 from livery.domain.tasks import EpisodeId, Task, TaskId
 from livery.ports.provided.activate_harness import ActivateHarness
+from livery.ports.provided.agent_sessions import AgentSessions
 from livery.ports.provided.claim_sandbox import ClaimSandbox
 from livery.ports.provided.collect_rollouts import CollectRollouts
 from livery.ports.provided.grade_work import GradeWork
@@ -36,6 +37,7 @@ from livery.ports.provided.in_process_agent import InProcessAgent
 from livery.ports.provided.in_process_resources import InProcessResources
 from livery.ports.provided.release_claim import ReleaseClaim
 from livery.ports.provided.run_episode import RunEpisode
+from livery.ports.provided.session_sandboxes import SessionSandboxes
 from livery.ports.required.harness import Harness
 from livery.ports.required.journal import Journal
 from livery.ports.required.sandbox_provider import SandboxSpec
@@ -168,16 +170,21 @@ class Ground:
                 grade=grade,
             )
             agent = InProcessAgent(
-                journal=journal,
-                clock=clock,
-                harness=harness,
-                providers={"local": provider},
-                activate_harness=ActivateHarness(
-                    harness=harness,
-                    artifacts=self.artifacts,
+                AgentSessions(
+                    journal=journal,
                     clock=clock,
-                    supervisor_program=program("supervisor"),
-                ),
+                    holders=MemoryHolders(),
+                    harness=harness,
+                    sandboxes=SessionSandboxes(
+                        harness=harness, providers={"local": provider}
+                    ),
+                    activate_harness=ActivateHarness(
+                        harness=harness,
+                        artifacts=self.artifacts,
+                        clock=clock,
+                        supervisor_program=program("supervisor"),
+                    ),
+                )
             )
             run_episode = RunEpisode(
                 journal=journal,

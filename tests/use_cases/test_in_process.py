@@ -171,7 +171,7 @@ async def test_a_closed_session_leaves_nothing_in_memory(ground: Ground) -> None
         await it.agent.close(AGENT, EPISODE)
         await it.resources.close(RESOURCES, EPISODE)
 
-        assert it.agent._open == {}
+        assert it.agent.sessions.open_here == ()
         assert it.resources._open == {}
 
 

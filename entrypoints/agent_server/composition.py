@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The composition root of the agent server.
+
+Everything that the server stands on is opened before it listens, and closed after, in
+reverse order. A provider that is not there is told then, not to the first caller.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from ...adapters.artifacts.folder import FolderArtifactStore
+from ...adapters.worker_scripts import program
+from ...domain.claims import ClaimId
+from ...ports.provided.activate_harness import ActivateHarness
+from ...ports.provided.admit_sessions import AdmitSessions
+from ...ports.provided.agent_sessions import AgentSessions
+from ...ports.provided.sandbox_programs import SandboxProgram
+from ...ports.provided.serve_sessions import Patience, ServedSessions, serve_sessions
+from ...ports.provided.session_sandboxes import OwnSandboxes, SessionSandboxes
+from ...ports.required.harness import Harness
+from ...ports.required.sandbox import Sandbox
+from ...ports.required.sandbox_provider import ClaimLabel, SandboxProvider
+from ..built_in import HARNESSES, PROVIDERS
+from ..composition import (
+    Foundation,
+    claims_of,
+    open_foundation,
+    open_provider,
+    read_options,
+)
+from ..plug_ins import HarnessPlugIn, ProviderPlugIn, Surroundings, find
+from ..run_plan import RunPlan
+from ..settings import AgentServerSettings, HarnessSettings, SandboxSettings
+from ..settings_reading import SettingsFile
+from ..state_folder import StateFolder
+from .app import AgentRoutes
+from .session_cookies import SessionCookies
+
+ARTIFACTS: Final = "artifacts"
+SUPERVISOR: Final = "supervisor"
+SHARE_OF_GRACE: Final = 0.9
+"""How much of the shutdown's grace giving everything back may take."""
+
+
+@asynccontextmanager
+async def open_agent_routes(
+    file: SettingsFile,
+    state: StateFolder,
+    surroundings: Surroundings,
+    harness: Harness | None = None,
+) -> AsyncGenerator[AgentRoutes]:
+    """Open what the agent server serves; `harness` replaces the configured one.
+
+    Raises:
+        Fault: Something that it stands on is not there, or not usable.
+    """
+    settings = file.settings.agent_server
+    secret = settings.cookie_secret
+    key = state.secret if secret is None else secret.revealed(surroundings.secrets)
+    chosen = harness or _harness(file, settings, surroundings)
+    async with (
+        open_foundation(state, surroundings.secrets) as foundation,
+        _open_sessions(file, foundation, chosen) as served,
+    ):
+        yield AgentRoutes(
+            served=served,
+            cookies=SessionCookies(settings.cookie_name, key),
+            body_bytes_max=settings.body_bytes_max,
+            secrets=surroundings.secrets,
+        )
+
+
+@asynccontextmanager
+async def _open_sessions(
+    file: SettingsFile, foundation: Foundation, harness: Harness
+) -> AsyncGenerator[ServedSessions]:
+    settings = file.settings.agent_server
+    artifacts = Path(settings.artifacts or foundation.state.path / ARTIFACTS)
+    async with AsyncExitStack() as stack:
+        providers: dict[str, SandboxProvider] = {}
+        for name in _names(file, settings):
+            providers[name] = await stack.enter_async_context(
+                _open_provider(file, foundation, name)
+            )
+        sessions = AgentSessions(
+            journal=foundation.journal,
+            clock=foundation.clock,
+            holders=foundation.holders,
+            harness=harness,
+            sandboxes=SessionSandboxes(
+                harness=harness,
+                providers=providers,
+                own=await _own(file, foundation, providers),
+            ),
+            activate_harness=ActivateHarness(
+                harness=harness,
+                artifacts=FolderArtifactStore(artifacts),
+                clock=foundation.clock,
+                supervisor_program=program(SUPERVISOR),
+            ),
+            inspect=_check_python,
+            among_others=True,
+        )
+        admit = AdmitSessions(
+            clock=foundation.clock,
+            places=settings.concurrency,
+            patience_seconds=settings.seed_wait_seconds or 0.0,
+            waiting_max=settings.seeds_waiting_max,
+        )
+        yield await stack.enter_async_context(
+            serve_sessions(sessions, admit, _patience(settings))
+        )
+
+
+async def _check_python(sandbox: Sandbox) -> None:
+    """Raise `RuntimeMissing` where no run can be supervised."""
+    supervisor = program(SUPERVISOR)
+    await SandboxProgram(sandbox=sandbox, name=SUPERVISOR, text=supervisor).installed()
+
+
+def _names(file: SettingsFile, settings: AgentServerSettings) -> list[str]:
+    """Return the providers to open: the configured ones, and the session's own."""
+    own = settings.sandbox_provider
+    return [*dict.fromkeys([*file.settings.sandbox, *([own] if own else [])])]
+
+
+@asynccontextmanager
+async def _open_provider(
+    file: SettingsFile, foundation: Foundation, name: str
+) -> AsyncGenerator[SandboxProvider]:
+    block = file.settings.sandbox.get(name, SandboxSettings())
+    plug_in = find(ProviderPlugIn, block.provider or name, PROVIDERS)
+    (options,) = read_options(file, (plug_in.options, "sandbox", name, block.options))
+    async with open_provider(foundation, name, plug_in, options) as provider:
+        yield provider
+
+
+async def _own(
+    file: SettingsFile,
+    foundation: Foundation,
+    providers: dict[str, SandboxProvider],
+) -> OwnSandboxes | None:
+    settings = file.settings.agent_server
+    name = settings.sandbox_provider
+    if name is None:
+        return None
+    provider = providers[name]
+    claim, release = claims_of(foundation, provider)
+    # A provider that is not there is told now.
+    nobody = ClaimId(foundation.ids.fresh("check"))
+    await provider.find(ClaimLabel(claim=nobody, owner=foundation.state.owner))
+    spec = _plan(file, settings, name).spec(provider.capabilities)
+    return OwnSandboxes(claim=claim, release=release, spec=spec)
+
+
+def _plan(file: SettingsFile, settings: AgentServerSettings, sandbox: str) -> RunPlan:
+    """Return the plan of a run with the same blocks, which says what a sandbox is."""
+    run = file.settings.run
+    plan = RunPlan(
+        world=run.world,
+        harness=settings.harness,
+        sandbox=sandbox,
+        harness_block=_harness_block(file, settings),
+        sandbox_block=file.settings.sandbox.get(sandbox, SandboxSettings()),
+        concurrency=settings.concurrency,
+        repeats=1,
+        limit=None,
+    )
+    plan.check()
+    return plan
+
+
+def _harness_block(
+    file: SettingsFile, settings: AgentServerSettings
+) -> HarnessSettings:
+    return file.settings.harness.get(settings.harness, HarnessSettings())
+
+
+def _harness(
+    file: SettingsFile, settings: AgentServerSettings, surroundings: Surroundings
+) -> Harness:
+    block = _harness_block(file, settings)
+    plug_in = find(HarnessPlugIn, block.harness or settings.harness, HARNESSES)
+    (options,) = read_options(
+        file, (plug_in.options, "harness", settings.harness, block.options)
+    )
+    return plug_in.make(
+        attrs.evolve(
+            surroundings,
+            name=settings.harness,
+            turn_timeout_seconds=block.turn_timeout_seconds,
+        ),
+        options,
+    )
+
+
+def _patience(settings: AgentServerSettings) -> Patience:
+    return Patience(
+        disconnect_grace_seconds=settings.disconnect_grace_seconds,
+        close_timeout_seconds=settings.close_timeout_seconds,
+        close_retry_window_seconds=settings.session_close_retry_window_seconds,
+        closed_max=settings.closed_sessions_max,
+        idle_timeout_seconds=settings.idle_timeout_seconds,
+        shutdown_seconds=settings.shutdown_grace_seconds * SHARE_OF_GRACE,
+    )

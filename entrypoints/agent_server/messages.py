@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the bodies of the agent server's routes mean to the core."""
+
+import json
+from collections.abc import Mapping
+from typing import Final, cast
+
+import attrs
+
+from ...domain.agent_sessions import AgentSessionId
+from ...domain.digests import Json
+from ...domain.tasks import BadName, EpisodeId, TaskId
+from ...ports.provided.session_grants import SessionGrant
+from ...ports.required.harness import ToolAccess, ToolTransport
+from ...ports.required.sandbox import SandboxAccess
+from .bodies import ACTIVATE, CLOSE, SEED, read_body, wrong_value
+
+ROOT: Final = "responses_create_params"
+"""How a harness calls the body of an activation when it names a field."""
+
+
+@attrs.frozen(kw_only=True)
+class SeedMessage:
+    """What a seed asks for."""
+
+    session: AgentSessionId
+    episode: EpisodeId
+    grant: SessionGrant
+
+
+@attrs.frozen(kw_only=True)
+class CloseMessage:
+    """What a close asks for."""
+
+    session: AgentSessionId
+    episode: EpisodeId
+
+
+def to_seed(body: bytes) -> SeedMessage:
+    """Read the body of a seed; raises `BodyRefused`."""
+    read = read_body(body, SEED)
+    task = cast("Mapping[str, str]", read["task_id"])
+    tools = cast("list[Mapping[str, Json]]", read.get("tool_accesses", []))
+    names = [tool["name"] for tool in tools]
+    if len({*map(str, names)}) < len(names):
+        reason = "tool access names must be unique within an agent session"
+        raise wrong_value(("tool_accesses",), reason, cast("Json", tools))
+    return SeedMessage(
+        session=AgentSessionId(cast("str", read["agent_session_id"])),
+        episode=_episode(read),
+        grant=SessionGrant(
+            task=TaskId(task["taskset"], task["task_id"]),
+            access=_access(read.get("sandbox_access")),
+            tools=tuple(map(_tool, tools)),
+        ),
+    )
+
+
+def to_close(body: bytes) -> CloseMessage:
+    """Read the body of a close; raises `BodyRefused`."""
+    read = read_body(body, CLOSE)
+    return CloseMessage(
+        session=AgentSessionId(cast("str", read["agent_session_id"])),
+        episode=_episode(read),
+    )
+
+
+def to_parameters(body: bytes) -> Mapping[str, Json]:
+    """Read the body of an activation; raises `BodyRefused`."""
+    return read_body(body, ACTIVATE)
+
+
+def place_of(field: str) -> tuple[str | int, ...]:
+    """Return where in a body a field is that a harness names."""
+    parts = field.removeprefix(f"{ROOT}.").replace("[", ".").replace("]", "").split(".")
+    return tuple(int(part) if part.isdecimal() else part for part in parts if part)
+
+
+def _episode(read: Mapping[str, Json]) -> EpisodeId:
+    given = cast("Mapping[str, Json]", read["episode_id"])
+    try:
+        return EpisodeId(
+            cast("str", given["rollout_id"]), int(cast("int", given.get("attempt", 0)))
+        )
+    except BadName as bad:
+        raise wrong_value(("episode_id", bad.field), str(bad), bad.value) from bad
+
+
+def _access(given: Json) -> SandboxAccess | None:
+    if given is None:
+        return None
+    access = cast("Mapping[str, Json]", given)
+    connection = cast("Mapping[str, Json]", access["connection"])
+    descriptor = cast("Mapping[str, Json]", connection["descriptor"])
+    return SandboxAccess(
+        provider=cast("str", connection["provider_config_ref"]),
+        descriptor={
+            word: value if isinstance(value, str) else json.dumps(value)
+            for word, value in descriptor.items()
+            if value is not None
+        },
+        workdir=cast("str", access["workdir"]),
+    )
+
+
+def _tool(given: Mapping[str, Json]) -> ToolAccess:
+    if given["kind"] == ToolTransport.DIRECT_HTTP:
+        url, headers = given["base_url"], _texts(given.get("headers"))
+        if cookies := _texts(given.get("cookies")):
+            pairs = (f'{name}="{value}"' for name, value in cookies.items())
+            headers = {**headers, "Cookie": "; ".join(pairs)}
+    else:
+        connection = cast("Mapping[str, Json]", given["connection"])
+        url, headers = connection["url"], _texts(connection.get("headers"))
+    return ToolAccess(
+        transport=ToolTransport(cast("str", given["kind"])),
+        name=cast("str", given["name"]),
+        url=cast("str", url),
+        headers=headers,
+        required=given["required"] is True,
+    )
+
+
+def _texts(given: Json) -> dict[str, str]:
+    return dict(cast("Mapping[str, str]", given or {}))

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serve an application with Hypercorn until it is told to stop.
+
+What Hypercorn waits for at its end differs between versions of Python, so its end is
+bounded here: after the grace it is cancelled, and its connections with it.
+"""
+
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final, cast
+
+import anyio
+import attrs
+from hypercorn.asyncio import serve  # pyright: ignore[reportUnknownVariableType]
+from hypercorn.config import Config
+from hypercorn.typing import ASGIFramework
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...ports.required.faults import Fault
+
+KEEP_ALIVE_SECONDS: Final = 75.0
+"""How long an idle connection is kept: longer than NeMo Gym's client keeps it (15)."""
+REQUESTS_OF_A_CONNECTION_MAX: Final = 1_000_000
+BACKLOG: Final = 512
+DRAIN_SECONDS: Final = 10.0
+"""How long the rest of a body that nobody wants is taken in."""
+CLOSING_SECONDS: Final = 0.5
+"""What connections may take to close once every request was answered."""
+
+
+@attrs.frozen
+class AddressTaken(Fault):
+    """The server cannot listen where it was told to."""
+
+    kind = "address_taken"
+    message = "Nothing can listen on {host} port {port}: {reason}."
+
+    host: str
+    port: int
+    reason: str
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0 takes a free one.
+
+    Raises:
+        AddressTaken: It cannot be had.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise AddressTaken(host, port, reason) from error
+
+
+def address_of(listening: socket.socket) -> str:
+    """Return the URL of a listening socket."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve_until(
+    app: ASGIApp,
+    listening: socket.socket,
+    stop: anyio.Event,
+    drain: Callable[[], Awaitable[None]],
+    *,
+    grace_seconds: float,
+) -> None:
+    """Serve until `stop` is set; then `drain`, answer what is under way, and end.
+
+    `drain` runs while the server still answers. All of that ends with the grace.
+    """
+    config = Config()
+    config.bind = [f"fd://{listening.detach()}"]
+    config.accesslog = None
+    config.errorlog = logging.getLogger("hypercorn.error")
+    config.loglevel = "WARNING"
+    config.backlog = BACKLOG
+    config.keep_alive_timeout = KEEP_ALIVE_SECONDS
+    config.keep_alive_max_requests = REQUESTS_OF_A_CONNECTION_MAX
+    config.graceful_timeout = grace_seconds
+    config.alpn_protocols = ["http/1.1"]
+    drained = anyio.Event()
+
+    async def in_order() -> None:
+        await stop.wait()
+        group.cancel_scope.deadline = anyio.current_time() + grace_seconds
+        await drain()
+        drained.set()
+        await anyio.sleep(CLOSING_SECONDS)
+        group.cancel_scope.cancel()
+
+    async def served() -> None:
+        framework = cast(ASGIFramework, read_to_the_end(app))
+        await serve(framework, config, shutdown_trigger=drained.wait, mode="asgi")
+        group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(in_order)
+        # In a task of its own: the end of Hypercorn's task group leaves the task that
+        # it ran in counted as cancelled.
+        group.start_soon(served)
+
+
+def read_to_the_end(app: ASGIApp) -> ASGIApp:
+    """Return `app`, with what it leaves of a body taken in and dropped.
+
+    Hypercorn would hold the connection for ever over a body that nobody reads. What
+    the application stands on is open before it is served, so its lifespan is empty.
+    """
+
+    async def reading(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        ended = False
+
+        async def noted() -> Message:
+            nonlocal ended
+            message = await receive()
+            ended = ended or not message.get("more_body", False)
+            return message
+
+        await app(scope, noted, send)
+        with anyio.move_on_after(DRAIN_SECONDS):
+            while not ended:
+                await noted()
+
+    return reading
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """Answer the lifespan, and be over in the same moment that the end is answered.
+
+    Hypercorn cancels whoever is not, and takes that for a cancellation of its own.
+    """
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cookie that names a session: signed like that of Starlette's SessionMiddleware.
+
+It is set again on every reply, so that a client that takes a reply's cookies for all
+there are keeps it. A cookie of another make, or one that is too old, is as good as none.
+"""
+
+import json
+import uuid
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Final, cast
+
+import attrs
+from itsdangerous import BadSignature, TimestampSigner
+from starlette.requests import Request
+from starlette.responses import Response
+
+MAX_AGE_SECONDS: Final = 14 * 24 * 3600
+
+_SESSION: Final = "agent_session_id"
+_VISITOR: Final = "session_id"
+
+
+@attrs.frozen
+class Visitor:
+    """Who asks, as far as the cookie tells."""
+
+    visitor: str
+    session: str | None = None
+    """The agent session that the cookie names."""
+
+
+@attrs.frozen
+class SessionCookies:
+    """Reads and sets the cookie of one server."""
+
+    name: str
+    _secret: str = attrs.field(repr=False)
+
+    def read(self, request: Request) -> Visitor:
+        """Return who asks; somebody new without a cookie of ours."""
+        value = request.cookies.get(self.name)
+        found = self._payload(value or "")
+        visitor, session = found.get(_VISITOR), found.get(_SESSION)
+        return Visitor(
+            visitor if isinstance(visitor, str) else str(uuid.uuid4()),
+            session if isinstance(session, str) else None,
+        )
+
+    def set(self, response: Response, visitor: Visitor) -> None:
+        """Set the cookie on a reply."""
+        payload: dict[str, str] = {_VISITOR: visitor.visitor}
+        if visitor.session is not None:
+            payload[_SESSION] = visitor.session
+        value = self._signer.sign(b64encode(json.dumps(payload).encode())).decode()
+        response.headers["vary"] = "Cookie"
+        response.headers.append(
+            "set-cookie",
+            f"{self.name}={value}; path=/; Max-Age={MAX_AGE_SECONDS}; httponly;"
+            " samesite=lax",
+        )
+
+    def _payload(self, value: str) -> Mapping[str, object]:
+        try:
+            text = self._signer.unsign(value, max_age=MAX_AGE_SECONDS)
+            found: object = json.loads(b64decode(text))
+        except (BadSignature, ValueError):
+            return {}
+        return cast("Mapping[str, object]", found) if isinstance(found, dict) else {}
+
+    @property
+    def _signer(self) -> TimestampSigner:
+        return TimestampSigner(self._secret)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serving the gateway from this process, on an address of its own."""
+
+import logging
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final, cast
+
+import anyio
+from hypercorn.asyncio import serve  # pyright: ignore[reportUnknownVariableType]
+from hypercorn.config import Config
+from hypercorn.typing import ASGIFramework
+from starlette.applications import Starlette
+
+BACKLOG: Final = 512
+GRACE_SECONDS: Final = 2.0
+"""How long calls under way may go on once the gateway shuts down."""
+IDLE_SECONDS: Final = 75.0
+"""Longer than callers keep an idle connection, so none is closed in their hands."""
+
+_log = logging.getLogger(__name__)
+
+
+def listening(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
+    """Return a socket that listens, for `serving` to own.
+
+    Raises:
+        OSError: The address is taken, or is not this host's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+
+
+@asynccontextmanager
+async def serving(app: Starlette, listener: socket.socket) -> AsyncGenerator[int]:
+    """Serve until the block is left; yield the port."""
+    found: int = listener.getsockname()[1]
+    shut_down = anyio.Event()
+    config = Config()
+    config.bind = [f"fd://{listener.detach()}"]
+    config.graceful_timeout = GRACE_SECONDS
+    config.keep_alive_timeout = IDLE_SECONDS
+    config.include_date_header = False  # The upstream's own is passed on.
+    config.include_server_header = False
+    config.h11_pass_raw_headers = True
+    config.accesslog = None
+    config.errorlog = _log
+    raised: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_serve, app, config, shut_down)
+        try:
+            yield found
+        except Exception as fault:
+            raised = fault  # Raised below: from in here it would come in a group.
+        finally:
+            shut_down.set()
+    if raised is not None:
+        raise raised
+
+
+async def _serve(app: Starlette, config: Config, shut_down: anyio.Event) -> None:
+    # Shielded: it ends by its own grace, and closes what it has open.
+    with anyio.CancelScope(shield=True):
+        # Both speak ASGI, and each has its own words for its types.
+        framework = cast("ASGIFramework", app)
+        await serve(framework, config, shutdown_trigger=shut_down.wait)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Admit sessions: so many at once, first come, first served.
+
+Who waits holds nothing. The queue has a bound of its own, and so has the wait.
+"""
+
+import anyio
+import attrs
+
+from ...domain.admissions import (
+    DECIDER,
+    Admission,
+    AdmissionFull,
+    AdmissionIsShut,
+    Command,
+    Join,
+    Leave,
+    SetCapacity,
+    Shut,
+    Ticket,
+)
+from ...domain.deciders import Instant
+from ..required.clock import Clock
+
+
+@attrs.define(kw_only=True, eq=False)
+class AdmitSessions:
+    """The queue of this process."""
+
+    clock: Clock
+    places: int
+    patience_seconds: float = 0.0
+    """How long a ticket waits for a place; 0: not at all."""
+    waiting_max: int = 256
+    _admission: Admission = attrs.field(factory=Admission, init=False)
+    _moved: anyio.Event = attrs.field(factory=anyio.Event, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Open the queue."""
+        self._carry_out(SetCapacity(places=self.places, at=self._now()))
+
+    async def admit(self, ticket: Ticket) -> None:
+        """Return when the ticket has a place.
+
+        Raises:
+            AdmissionFull: There is none, or none became free in time.
+            AdmissionIsShut: Shutdown has begun.
+        """
+        if self._admission.holds(ticket):
+            return
+        patience = self.patience_seconds
+        if len(self._admission.waiting) >= self.waiting_max:
+            patience = 0.0
+        self._carry_out(Join(ticket=ticket, patience_seconds=patience, at=self._now()))
+        try:
+            with anyio.move_on_after(patience):
+                while self._waits(ticket):
+                    await self._moved.wait()
+        finally:
+            if not self._admission.holds(ticket):
+                self.leave(ticket)
+        if self._admission.shut:
+            raise AdmissionIsShut(ticket=ticket)
+        if not self._admission.holds(ticket):
+            raise AdmissionFull(ticket=ticket, places=self.places)
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give the ticket's place back, or its place in the queue."""
+        self._carry_out(Leave(ticket=ticket, at=self._now()))
+
+    def shut(self) -> None:
+        """Admit nobody any more."""
+        self._carry_out(Shut(at=self._now()))
+
+    def _waits(self, ticket: Ticket) -> bool:
+        return self._admission.place(ticket) is not None
+
+    def _carry_out(self, command: Command) -> None:
+        events = DECIDER.decide(self._admission, command)
+        self._admission = DECIDER.replay(events, self._admission)
+        self._moved.set()
+        self._moved = anyio.Event()
+
+    def _now(self) -> Instant:
+        return Instant(self.clock.monotonic())

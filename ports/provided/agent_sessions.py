@@ -1,0 +1,638 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agent sessions over the journal: seed, activate, close.
+
+An activation's intent is written before anything is run, and its ending after. Who
+asks again meanwhile waits for that ending, also in another process. What is under way
+is in the hands of one process; when that one has died, whoever asks next takes it
+over: a run that is still going, or has left its receipt, is found again in its
+sandbox, and one that never began is forbidden to begin, and told as cancelled.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import anyio
+import attrs
+
+from ...domain.activations import (
+    Activate,
+    Activation,
+    EndActivation,
+    Ending,
+    Outcome,
+)
+from ...domain.admissions import AdmissionIsShut, Ticket
+from ...domain.agent_sessions import (
+    DECIDER,
+    AbandonSeed,
+    AgentSession,
+    AgentSessionId,
+    Close,
+    Command,
+    FailClose,
+    FailSetup,
+    GiveUpSeed,
+    GrantLost,
+    MarkReady,
+    Seed,
+    SessionClosed,
+    SessionIsClosing,
+    SessionPhase,
+    SessionUnknown,
+    StartClose,
+    TakeOver,
+)
+from ...domain.digests import Json, RequestDigest
+from ...domain.refusals import Refusal
+from ...domain.requests import request_digest
+from ...domain.tasks import EpisodeId
+from ..required.clock import Clock
+from ..required.faults import Fault
+from ..required.harness import Harness, HarnessRequest
+from ..required.holders import Holders
+from ..required.journal import Journal, agent_session_stream
+from ..required.sandbox import Sandbox, SandboxLost
+from .activate_harness import ActivateHarness, Attempt
+from .carry_out import Standing, carry_out, read_state
+from .open_session import OpenSession
+from .outfit import Outfit
+from .session_grants import (
+    SessionGrant,
+    check_unused,
+    from_text,
+    grant_digest,
+    to_text,
+)
+from .session_replies import closed_reply, to_run_id
+from .session_sandboxes import SessionSandboxes
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS: Final = 30.0
+"""How long ending a cancelled run and reading what it left may take."""
+UNDO_SECONDS: Final = 90.0
+"""How long a failed setup may take to be undone."""
+LOOK_SECONDS: Final = 1.0
+"""How often who waits for another process looks whether that one is alive."""
+
+CATEGORY: Final = "agent_sessions"
+
+_FRESH: Final = Standing(DECIDER.initial, 0)
+
+
+@attrs.frozen(kw_only=True)
+class AgentSessions:
+    """The sessions of one harness, as far as this process has to do with them."""
+
+    journal: Journal
+    clock: Clock
+    holders: Holders
+    harness: Harness
+    sandboxes: SessionSandboxes
+    activate_harness: ActivateHarness
+    outfit: Outfit | None = None
+    """Brings what the harness needs beside the sandbox."""
+    inspect: Callable[[Sandbox], Awaitable[None]] | None = None
+    """Raises what is wrong with a sandbox, before its session is called ready."""
+    among_others: bool = False
+    """Whether sessions come from callers that others serve as well, so that a lent
+    sandbox may be lent twice."""
+    _open: dict[AgentSessionId, OpenSession] = attrs.field(
+        factory=dict[AgentSessionId, OpenSession], init=False
+    )
+
+    @property
+    def open_here(self) -> tuple[AgentSessionId, ...]:
+        """The sessions that this process holds something of."""
+        return tuple(self._open)
+
+    def runs(self, session: AgentSessionId) -> bool:
+        """Whether an activation of the session runs here."""
+        opened = self._open.get(session)
+        return opened is not None and opened.running is not None
+
+    async def standing(self, session: AgentSessionId) -> Standing[AgentSession]:
+        """Return what the journal knows of a session."""
+        opened = self._open.get(session)
+        stream = agent_session_stream(session)
+        known = opened.standing if opened is not None else None
+        standing = await read_state(self.journal, stream, DECIDER, known)
+        if opened is not None:
+            opened.learned(standing)
+        return standing
+
+    async def seed(
+        self, session: AgentSessionId, episode: EpisodeId, grant: SessionGrant
+    ) -> None:
+        """Set the session up and reach its sandbox.
+
+        Raises:
+            Refusal, Fault: It cannot work. What was made was undone; what could not
+                be is released by close.
+        """
+        seed = Seed(
+            session=session,
+            episode=episode,
+            request=grant_digest(episode, grant),
+            stepwise=self.harness.stepwise,
+            grant=to_text(grant),
+            holder=self.holders.own,
+            at=self.clock.now(),
+        )
+        known: Standing[AgentSession] | None = _FRESH
+        while True:
+            standing = await self._carry_out(session, seed, known=known)
+            opened = self._open.get(session)
+            if standing.state.seed_over:
+                await self._seeded_before(session, standing, grant)
+                return
+            if opened is not None:
+                await opened.reached.wait()
+            elif await self._in_hand(session, standing):
+                break
+            known = None
+        seeded = standing.state.seeded
+        assert seeded is not None, "it was just written, or known"
+        await self._set_up(session, OpenSession(standing, seeded, grant))
+
+    async def activate(
+        self, session: AgentSessionId, parameters: Mapping[str, Json]
+    ) -> Ending:
+        """Run the harness for this request, at most once, and tell how it ended.
+
+        Raises:
+            Refusal, Fault: The request is refused, conflicts with another, or nobody
+                can tell what became of it.
+        """
+        digest = request_digest(parameters)
+        standing = await self.standing(session)
+        if standing.state.activations.of(digest) is None:
+            await self._start(session, standing, digest, parameters)
+        return await self._ending(session, digest)
+
+    async def close(
+        self, session: AgentSessionId, episode: EpisodeId, *, reason: str = ""
+    ) -> SessionClosed:
+        """End the session, whatever it is doing; the same answer each time.
+
+        `reason` is told to who comes later, when nobody asked for the end.
+
+        Raises:
+            Refusal: It belongs to another episode.
+            Fault: It could not be ended; closing may be asked again.
+        """
+        start = StartClose(episode=episode, at=self.clock.now())
+        opened = self._open.get(session)
+        known = opened.standing if opened is not None else None
+        standing = await self._carry_out(session, start, known=known)
+        if standing.state.closed is None:
+            standing = await self._seed_over(session, standing)
+            standing = await self._stopped(session, standing)
+            await self._release(session, standing)
+            told = closed_reply(standing.state, reason)
+            reply = json.dumps(told, ensure_ascii=False)
+            close = Close(
+                session=session, episode=episode, reply=reply, at=self.clock.now()
+            )
+            standing = await self._carry_out(session, close, known=standing)
+        await self._drop(session)
+        assert standing.state.closed is not None, "it was just closed"
+        return standing.state.closed
+
+    async def follow(self, session: AgentSessionId) -> None:
+        """Heed what other processes do to a session that is open here.
+
+        A close that another one was asked for stops what runs here; a session that
+        another one closed is let go of. Returns when nothing of it is left here.
+        """
+        while (opened := self._open.get(session)) is not None:
+            stream = agent_session_stream(session)
+            await self.journal.moved(stream, after=opened.standing.version)
+            state = (await self.standing(session)).state
+            if state.phase is SessionPhase.CLOSING and opened.running is not None:
+                opened.cancel()
+            if state.phase in (SessionPhase.CLOSED, SessionPhase.ABSENT):
+                if self._open.get(session) is opened and opened.reached.is_set():
+                    await self._drop(session)
+                return
+
+    async def adopt(self) -> tuple[AgentSessionId, ...]:
+        """Hold the sandboxes of open sessions whose process died; return those sessions.
+
+        Nothing else is done about them until somebody asks.
+        """
+        adopted: list[AgentSessionId] = []
+        for key in await self.journal.open_streams(CATEGORY):
+            session = AgentSessionId(key)
+            claim = (await self.standing(session)).state.claim
+            if claim is not None and await self.sandboxes.adopt(claim):
+                adopted.append(session)
+        return tuple(adopted)
+
+    async def stop(self, session: AgentSessionId) -> None:
+        """End what runs here and give back what the session has; it stays open.
+
+        Raises:
+            Fault: Something was not seen gone.
+        """
+        opened = self._open.get(session)
+        if opened is None:
+            return
+        if not opened.reached.is_set():
+            if opened.scope is not None:
+                opened.scope.cancel()
+            await opened.reached.wait()
+            return
+        await opened.stop_run()
+        await self._stopped(session, await self.standing(session))
+        await self._drop(session)
+        reason = "the server shuts down"
+        await self.sandboxes.release(opened.seeded, opened.grant, reason=reason)
+
+    async def _start(
+        self,
+        session: AgentSessionId,
+        standing: Standing[AgentSession],
+        digest: RequestDigest,
+        parameters: Mapping[str, Json],
+    ) -> None:
+        """Write the intent, unless there is one by now, and run it when it is ours."""
+        activate = Activate(
+            request=digest,
+            run=to_run_id(session, digest),
+            parameters=json.dumps(parameters, ensure_ascii=False),
+            holder=self.holders.own,
+            at=self.clock.now(),
+        )
+        DECIDER.decide(standing.state, activate)
+        opened = await self._opened(session, standing)
+        self.harness.check(_request(opened, parameters))
+        async with opened.intent:
+            standing = await self.standing(session)
+            if standing.state.activations.of(digest) is not None:
+                return
+            if opened.grant.tokens_lost:
+                raise GrantLost(session=session)
+            standing = await self._carry_out(session, activate, known=standing)
+            activation = standing.state.activations.of(digest)
+            assert activation is not None, "it was just written, by us or another"
+            if standing.state.holder != self.holders.own or opened.running is not None:
+                return
+            opened.running = digest
+        await self._run(session, opened, activation, fresh=True)
+
+    async def _seeded_before(
+        self,
+        session: AgentSessionId,
+        standing: Standing[AgentSession],
+        grant: SessionGrant,
+    ) -> None:
+        """Take what a repeated seed brings: its tokens, and a reason to look now."""
+        if self.among_others and not any(tool.headers for tool in grant.tools):
+            return
+        opened = await self._opened(session, standing, grant)
+        if opened.grant.tokens_lost:
+            opened.grant = grant
+
+    async def _set_up(self, session: AgentSessionId, opened: OpenSession) -> None:
+        """Reach the sandbox, and say that the session is ready, or undo it all."""
+        self._open[session] = opened
+        try:
+            with anyio.CancelScope() as opened.scope:
+                await self._reach(session, opened)
+            if opened.scope.cancelled_caught:
+                raise AdmissionIsShut(ticket=Ticket(session))
+        except BaseException as error:
+            del self._open[session]
+            reason = str(error) if isinstance(error, Fault | Refusal) else "cancelled"
+            with anyio.move_on_after(UNDO_SECONDS, shield=True):
+                await self._undo(session, opened, reason)
+            raise
+        finally:
+            opened.scope = None
+            opened.reached.set()
+
+    async def _reach(self, session: AgentSessionId, opened: OpenSession) -> None:
+        await self._check_lent_once(session, opened)
+        opened.sandbox = await self.sandboxes.reach(opened.seeded, opened.grant)
+        if self.inspect is not None and opened.sandbox is not None:
+            await self.inspect(opened.sandbox)
+        await self._equip(opened)
+        await self._check_lent_once(session, opened)
+        claim = self.sandboxes.claim_for(opened.seeded, opened.grant)
+        ready = MarkReady(claim=claim, at=self.clock.now())
+        await self._carry_out(session, ready, known=opened.standing)
+
+    async def _equip(self, opened: OpenSession) -> None:
+        if self.outfit is not None:
+            opened.equipment = await self.outfit.bring(opened.seeded, opened.sandbox)
+        is_boundary = self.sandboxes.is_boundary(opened.grant)
+        opened.equipment = attrs.evolve(opened.equipment, is_boundary=is_boundary)
+
+    async def _let_go(self, session: AgentSessionId, opened: OpenSession) -> None:
+        if self.outfit is not None:
+            await self.outfit.take_back(session)
+        await opened.let_go()
+
+    async def _undo(
+        self, session: AgentSessionId, opened: OpenSession, reason: str
+    ) -> None:
+        await self._let_go(session, opened)
+        kept: Fault | None = None
+        try:
+            await self.sandboxes.release(opened.seeded, opened.grant, reason=reason)
+        except Fault as fault:
+            kept = fault
+            log.error(
+                "Session %s keeps its sandbox until it is closed: %s", session, fault
+            )
+        at = self.clock.now()
+        over = (
+            AbandonSeed(reason=reason, at=at)
+            if kept is None
+            else FailSetup(reason=f"{reason}; {kept}", at=at)
+        )
+        try:
+            await self._carry_out(session, over, known=opened.standing)
+        except SessionIsClosing:
+            given_up = GiveUpSeed(reason=reason, at=at)
+            await self._carry_out(session, given_up, known=opened.standing)
+
+    async def _check_lent_once(
+        self, session: AgentSessionId, opened: OpenSession
+    ) -> None:
+        """Raise `SandboxInUse` when the lent sandbox serves another open session.
+
+        Of two that are set up at once, the later one is refused; looking again once
+        the sandbox is reached leaves no other process time to come in between.
+        """
+        if not self.among_others or opened.grant.access is None:
+            return
+        own = opened.seeded
+        others: dict[AgentSessionId, SessionGrant] = {}
+        for key in await self.journal.open_streams(CATEGORY):
+            other = AgentSessionId(key)
+            state = (await self.standing(other)).state
+            theirs = from_text(state.seeded.grant) if state.seeded else None
+            if other == session or state.seeded is None or theirs is None:
+                continue
+            first = (state.seeded.at, key) < (own.at, session)
+            if state.seed_over or first:
+                others[other] = theirs
+        check_unused(opened.grant, others)
+
+    async def _opened(
+        self,
+        session: AgentSessionId,
+        standing: Standing[AgentSession],
+        grant: SessionGrant | None = None,
+    ) -> OpenSession:
+        """Return what this process holds of a seeded session, reached if need be."""
+        opened = self._open.get(session)
+        if opened is not None:
+            await opened.reached.wait()
+            if self._open.get(session) is opened:
+                return opened
+        seeded = standing.state.seeded
+        grant = grant or (from_text(seeded.grant) if seeded is not None else None)
+        if seeded is None or grant is None:
+            raise SessionUnknown(phase=standing.state.phase)
+        opened = self._open[session] = OpenSession(standing, seeded, grant)
+        try:
+            opened.sandbox = await self.sandboxes.reach(seeded, grant)
+            await self._equip(opened)
+        except BaseException:
+            del self._open[session]
+            raise
+        finally:
+            opened.reached.set()
+        return opened
+
+    async def _in_hand(
+        self, session: AgentSessionId, standing: Standing[AgentSession]
+    ) -> bool:
+        """Tell whether what is under way is this process's to do; else wait a while.
+
+        The work of a dead process is taken over.
+        """
+        holder, own = standing.state.holder, self.holders.own
+        if holder == own:
+            return True
+        if holder is not None and self.holders.alive(holder):
+            stream = agent_session_stream(session)
+            with anyio.move_on_after(LOOK_SECONDS):
+                await self.journal.moved(stream, after=standing.version)
+            return False
+        take = TakeOver(taken_from=holder, holder=own, at=self.clock.now())
+        standing = await self._carry_out(session, take, known=standing)
+        return standing.state.holder == own
+
+    async def _ending(self, session: AgentSessionId, request: RequestDigest) -> Ending:
+        """Wait for who runs the activation, or take it over, until it has ended."""
+        while True:
+            standing = await self.standing(session)
+            activation = standing.state.activations.of(request)
+            if activation is None:
+                raise SessionUnknown(phase=standing.state.phase)
+            if activation.ending is not None:
+                return activation.ending
+            opened = self._open.get(session)
+            if opened is not None and opened.running is not None:
+                await opened.ended.wait()
+            elif await self._in_hand(session, standing):
+                opened = await self._reopened(session, standing, activation)
+                if opened is not None and opened.running is None:
+                    opened.running = request
+                    await self._run(session, opened, activation, fresh=False)
+
+    async def _reopened(
+        self,
+        session: AgentSessionId,
+        standing: Standing[AgentSession],
+        activation: Activation,
+    ) -> OpenSession | None:
+        """Reach the sandbox of a run; None when it is gone, which is the run's end."""
+        try:
+            return await self._opened(session, standing)
+        except SandboxLost as lost:
+            seeded = standing.state.seeded
+            assert seeded is not None, "it has an activation"
+            grant = from_text(seeded.grant)
+            assert grant is not None, "it was read before the sandbox was looked for"
+            opened = OpenSession(standing, seeded, grant)
+            await self._end_unseen(
+                session, opened, activation, Outcome.SANDBOX_ERROR, str(lost)
+            )
+            return None
+
+    async def _run(
+        self,
+        session: AgentSessionId,
+        opened: OpenSession,
+        activation: Activation,
+        *,
+        fresh: bool,
+    ) -> None:
+        """Run the activation here, or take it over, and write its ending down."""
+        attempt = _attempt(opened, activation, fresh=fresh)
+        opened.ended = anyio.Event()
+        try:
+            with anyio.CancelScope() as opened.scope:
+                ending = await self.activate_harness(attempt)
+                await self._end(session, opened, activation, ending)
+            if opened.scope.cancelled_caught:
+                await self._stop_run(session, opened, activation)
+        except anyio.get_cancelled_exc_class():
+            await self._stop_run(session, opened, activation)
+            raise
+        finally:
+            opened.running = opened.scope = None
+            opened.ended.set()
+
+    async def _stop_run(
+        self, session: AgentSessionId, opened: OpenSession, activation: Activation
+    ) -> None:
+        """End a run, keep what it wrote, and say so."""
+        with anyio.CancelScope(shield=True):
+            ending: Ending | None = None
+            with anyio.move_on_after(STOP_SECONDS):
+                attempt = _attempt(opened, activation, fresh=False)
+                ending = await self.activate_harness.stop(attempt)
+            if ending is not None:
+                await self._end(session, opened, activation, ending)
+                return
+            reason = "it was not stopped in time"
+            await self._end_unseen(
+                session, opened, activation, Outcome.CANCELLED, reason
+            )
+
+    async def _end_unseen(
+        self,
+        session: AgentSessionId,
+        opened: OpenSession,
+        activation: Activation,
+        outcome: Outcome,
+        reason: str,
+    ) -> None:
+        attempt = _attempt(opened, activation, fresh=False)
+        ending = await self.activate_harness.unseen(attempt, outcome, reason)
+        await self._end(session, opened, activation, ending)
+
+    async def _end(
+        self,
+        session: AgentSessionId,
+        opened: OpenSession,
+        activation: Activation,
+        ending: Ending,
+    ) -> None:
+        end = EndActivation(
+            request=activation.request, ending=ending, at=self.clock.now()
+        )
+        await self._carry_out(session, end, known=opened.standing)
+
+    async def _seed_over(
+        self, session: AgentSessionId, standing: Standing[AgentSession]
+    ) -> Standing[AgentSession]:
+        """Wait until nobody sets the session up any more."""
+        while standing.state.seeded is not None and not standing.state.seed_over:
+            opened = self._open.get(session)
+            if opened is not None:
+                await opened.reached.wait()
+            elif await self._in_hand(session, standing):
+                reason = "the process that set it up is no more"
+                over = GiveUpSeed(reason=reason, at=self.clock.now())
+                await self._carry_out(session, over, known=standing)
+            standing = await self.standing(session)
+        return standing
+
+    async def _stopped(
+        self, session: AgentSessionId, standing: Standing[AgentSession]
+    ) -> Standing[AgentSession]:
+        """Stop the activation that is under way, wherever, and wait for its ending."""
+        while (activation := standing.state.activations.under_way) is not None:
+            opened = self._open.get(session)
+            if opened is not None and opened.running is not None:
+                await opened.stop_run()
+            elif await self._in_hand(session, standing):
+                await self._stop_left(session, standing, activation)
+            standing = await self.standing(session)
+        return standing
+
+    async def _stop_left(
+        self,
+        session: AgentSessionId,
+        standing: Standing[AgentSession],
+        activation: Activation,
+    ) -> None:
+        """Stop a run that nobody attends; its own sandbox ends it for certain."""
+        opened = await self._reopened(session, standing, activation)
+        if opened is None:
+            return
+        try:
+            await self._stop_run(session, opened, activation)
+        except Fault as fault:
+            if (
+                fault.can_retry
+                and self.sandboxes.claim_for(opened.seeded, opened.grant) is None
+            ):
+                raise
+            await self._end_unseen(
+                session, opened, activation, Outcome.CANCELLED, str(fault)
+            )
+
+    async def _release(
+        self, session: AgentSessionId, standing: Standing[AgentSession]
+    ) -> None:
+        seeded = standing.state.seeded
+        if seeded is None:
+            return
+        try:
+            grant = from_text(seeded.grant)
+            await self.sandboxes.release(seeded, grant, reason="the session is closed")
+        except Fault as fault:
+            failed = FailClose(reason=str(fault), at=self.clock.now())
+            await self._carry_out(session, failed, known=standing)
+            raise
+
+    async def _drop(self, session: AgentSessionId) -> None:
+        opened = self._open.pop(session, None)
+        if opened is not None:
+            await self._let_go(session, opened)
+
+    async def _carry_out(
+        self,
+        session: AgentSessionId,
+        *commands: Command,
+        known: Standing[AgentSession] | None,
+    ) -> Standing[AgentSession]:
+        stream = agent_session_stream(session)
+        standing = await carry_out(
+            self.journal, stream, DECIDER, *commands, known=known
+        )
+        opened = self._open.get(session)
+        if opened is not None:
+            opened.learned(standing)
+        return standing
+
+
+def _request(opened: OpenSession, parameters: Mapping[str, Json]) -> HarnessRequest:
+    return HarnessRequest(
+        episode=opened.seeded.episode,
+        task=opened.grant.task,
+        parameters=parameters,
+        tool_accesses=opened.grant.tools,
+    )
+
+
+def _attempt(opened: OpenSession, activation: Activation, *, fresh: bool) -> Attempt:
+    kept = activation.parameters
+    parameters: Mapping[str, Json] = json.loads(kept) if kept else {}
+    return Attempt(
+        run=activation.run,
+        request=_request(opened, parameters),
+        sandbox=opened.sandbox,
+        fresh=fresh,
+        equipment=opened.equipment,
+    )

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session's harness is given beside its sandbox: a program, a way to a model."""
+
+from typing import Protocol
+
+from ...domain.agent_sessions import AgentSessionId, SeedStarted
+from ..required.sandbox import Sandbox
+from .activate_harness import Equipment
+
+
+class Outfit(Protocol):
+    """Brings a session what its harness needs, and takes it back."""
+
+    async def bring(self, seeded: SeedStarted, sandbox: Sandbox | None) -> Equipment:
+        """Return what the session has now; the same when it is asked again.
+
+        Raises:
+            Refusal, Fault: The session cannot work; its seed is refused.
+        """
+        ...
+
+    async def take_back(self, session: AgentSessionId) -> None:
+        """End what was granted to the session; nothing happens the second time."""
+        ...

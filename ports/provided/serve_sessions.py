@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serve agent sessions to callers that come and go.
+
+Seed and close run to their end whoever leaves. An activation goes on without a caller
+for a while, so that a repeat finds it. So many sessions are open at once; closed ones
+are kept for a while and then forgotten, and one that nobody uses is closed.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import ClassVar, Final
+
+import anyio
+import anyio.abc
+import attrs
+
+from ...domain.activations import Ending
+from ...domain.admissions import AdmissionIsShut, Ticket
+from ...domain.agent_sessions import (
+    AgentSessionId,
+    SessionClosed,
+    SessionIsClosed,
+    SessionPhase,
+)
+from ...domain.digests import Json
+from ...domain.refusals import Refusal
+from ...domain.requests import request_digest
+from ...domain.tasks import EpisodeId
+from ..required.faults import Fault
+from ..required.journal import StreamMoved, agent_session_stream
+from .admit_sessions import AdmitSessions
+from .agent_sessions import AgentSessions
+from .log_context import logged_as
+from .session_grants import SessionGrant, grant_digest
+from .shared_calls import SharedCalls
+
+log = logging.getLogger(__name__)
+
+SWEEPS: Final = 4
+"""How often within the shortest of its times the sweeper looks."""
+SWEEP_SECONDS_MAX: Final = 30.0
+RETRY_SECONDS: Final = 1.0
+"""How long a follower pauses when the journal could not be looked at."""
+
+
+@attrs.frozen
+class CloseLate(Fault):
+    """A session is not closed yet; what was begun goes on when it is asked again."""
+
+    kind: ClassVar[str] = "close_late"
+    message: ClassVar[str] = (
+        "Session {session} is not closed after {seconds:g} seconds; close it again."
+    )
+    can_retry: ClassVar[bool] = True
+
+    session: str
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class Patience:
+    """The times and numbers that bound what is served. All times are in seconds."""
+
+    disconnect_grace_seconds: float = 30.0
+    close_timeout_seconds: float = 120.0
+    close_retry_window_seconds: float = 300.0
+    closed_max: int = 10_000
+    idle_timeout_seconds: float = 24 * 3600.0
+    shutdown_seconds: float = 30.0
+
+
+@attrs.frozen(kw_only=True)
+class ServedSessions:
+    """The sessions that this process serves."""
+
+    sessions: AgentSessions
+    admit: AdmitSessions
+    patience: Patience
+    group: anyio.abc.TaskGroup
+    calls: SharedCalls
+    _followed: set[AgentSessionId] = attrs.field(
+        factory=set[AgentSessionId], init=False
+    )
+    _used: dict[AgentSessionId, float] = attrs.field(
+        factory=dict[AgentSessionId, float], init=False
+    )
+    _closed: OrderedDict[AgentSessionId, float] = attrs.field(
+        factory=OrderedDict[AgentSessionId, float], init=False
+    )
+    _draining: anyio.Event = attrs.field(factory=anyio.Event, init=False)
+
+    @property
+    def draining(self) -> bool:
+        """Whether shutdown has begun."""
+        return self._draining.is_set()
+
+    @property
+    def remembered(self) -> int:
+        """How many sessions this process holds anything of, the closed included."""
+        held = {*self.sessions.open_here, *self._used, *self._closed, *self._followed}
+        return len(held)
+
+    async def seed(
+        self, session: AgentSessionId, episode: EpisodeId, grant: SessionGrant
+    ) -> None:
+        """Set a session up; equal seeds share one setup.
+
+        Raises:
+            Refusal, Fault: As `AgentSessions.seed` and `AdmitSessions.admit` say.
+        """
+        self._check_open(session)
+        await self.calls(
+            ("seed", session, grant_digest(episode, grant)),
+            lambda: self._seed(session, episode, grant),
+            linger_seconds=None,
+        )
+
+    async def activate(
+        self, session: AgentSessionId, parameters: Mapping[str, Json]
+    ) -> Ending:
+        """Run the harness for this request, at most once; equal requests share it.
+
+        Raises:
+            Refusal, Fault: As `AgentSessions.activate` says.
+        """
+        self._check_open(session)
+        return await self.calls(
+            ("activate", session, request_digest(parameters)),
+            lambda: self._activate(session, parameters),
+            linger_seconds=self.patience.disconnect_grace_seconds,
+        )
+
+    async def close(
+        self, session: AgentSessionId, episode: EpisodeId, *, reason: str = ""
+    ) -> SessionClosed:
+        """End a session; the same answer each time.
+
+        Raises:
+            CloseLate: It took too long, and can be asked again.
+            Refusal, Fault: As `AgentSessions.close` says.
+        """
+        return await self.calls(
+            ("close", session, episode),
+            lambda: self._close(session, episode, reason),
+            linger_seconds=None,
+        )
+
+    async def drain(self) -> None:
+        """Begin no session any more, end what runs, and give everything back, once."""
+        if self.draining:
+            return
+        self._draining.set()
+        self.admit.shut()
+        left: list[str] = []
+        with anyio.move_on_after(self.patience.shutdown_seconds, shield=True):
+            async with anyio.create_task_group() as group:
+                for session in self.sessions.open_here:
+                    group.start_soon(self._stop, session, left)
+        left += self.sessions.open_here
+        for name in dict.fromkeys(left):
+            log.error("Session %s was not given back in time", name)
+
+    async def _seed(
+        self, session: AgentSessionId, episode: EpisodeId, grant: SessionGrant
+    ) -> None:
+        with logged_as(episode=episode.key, session=session):
+            await self._forget_if_old(session)
+            standing = await self.sessions.standing(session)
+            if standing.state.seeded is None and standing.state.closed is None:
+                await self.admit.admit(Ticket(session))
+            try:
+                await self.sessions.seed(session, episode, grant)
+            finally:
+                # Refused, undone, or set up by another server meanwhile.
+                if session not in self.sessions.open_here:
+                    self.admit.leave(Ticket(session))
+            self._follow(session)
+
+    async def _activate(
+        self, session: AgentSessionId, parameters: Mapping[str, Json]
+    ) -> Ending:
+        with logged_as(session=session):
+            closed = (await self.sessions.standing(session)).state.closed
+            if closed is not None:
+                raise SessionIsClosed(at=closed.at)
+            try:
+                return await self.sessions.activate(session, parameters)
+            finally:
+                self._follow(session)
+
+    async def _close(
+        self, session: AgentSessionId, episode: EpisodeId, reason: str
+    ) -> SessionClosed:
+        seconds = self.patience.close_timeout_seconds
+        with logged_as(episode=episode.key, session=session):
+            await self._forget_if_old(session)
+            try:
+                with anyio.fail_after(seconds):
+                    closed = await self.sessions.close(session, episode, reason=reason)
+            except TimeoutError as late:
+                raise CloseLate(session, seconds) from late
+            self._note_closed(session, closed)
+            while len(self._closed) > self.patience.closed_max:
+                await self._forget(next(iter(self._closed)))
+            return closed
+
+    def _check_open(self, session: AgentSessionId) -> None:
+        if self.draining:
+            raise AdmissionIsShut(ticket=Ticket(session))
+
+    def _follow(self, session: AgentSessionId) -> None:
+        """Follow a session that is open here, and note that it is in use."""
+        if session not in self.sessions.open_here:
+            return
+        self._used[session] = self.sessions.clock.monotonic()
+        if session not in self._followed:
+            self._followed.add(session)
+            self.group.start_soon(self._followed_to_its_end, session)
+
+    async def _followed_to_its_end(self, session: AgentSessionId) -> None:
+        with logged_as(session=session):
+            while session in self.sessions.open_here and not self.draining:
+                try:
+                    await self.sessions.follow(session)
+                except Fault as fault:
+                    log.warning("Not followed for a moment: %s", fault)
+                    await anyio.sleep(RETRY_SECONDS)
+        self._followed.discard(session)
+        self._used.pop(session, None)
+        self.admit.leave(Ticket(session))
+
+    def _note_closed(self, session: AgentSessionId, closed: SessionClosed) -> None:
+        self._used.pop(session, None)
+        self.admit.leave(Ticket(session))
+        self._closed.setdefault(session, closed.at)
+
+    async def sweep(self) -> None:
+        """Forget closed sessions, close those that nobody uses, and hold the sandboxes
+        of those whose process died, until cancelled.
+        """
+        patience = self.patience
+        shortest = min(
+            patience.close_retry_window_seconds, patience.idle_timeout_seconds
+        )
+        pause = min(shortest / SWEEPS, SWEEP_SECONDS_MAX)
+        while True:
+            try:
+                for session in await self.sessions.adopt():
+                    log.warning("Session %s of a dead process is held here", session)
+                    self._used[session] = self.sessions.clock.monotonic()
+                for session in tuple(self._closed):
+                    await self._forget_if_old(session)
+                for session in self._idle():
+                    await self._close_idle(session)
+            except (Fault, Refusal) as fault:
+                log.warning("What is old was not swept: %s", fault)
+            await self.sessions.clock.sleep(pause)
+
+    def _idle(self) -> list[AgentSessionId]:
+        before = self.sessions.clock.monotonic() - self.patience.idle_timeout_seconds
+        return [
+            session
+            for session, used in self._used.items()
+            if used < before and not self.sessions.runs(session)
+        ]
+
+    async def _close_idle(self, session: AgentSessionId) -> None:
+        seeded = (await self.sessions.standing(session)).state.seeded
+        if seeded is None:
+            self._used.pop(session, None)
+            return
+        seconds = self.patience.idle_timeout_seconds
+        log.warning("Session %s is closed: nobody used it for %gs", session, seconds)
+        reason = f"nobody used it for {seconds:g} seconds"
+        await self.close(session, seeded.episode, reason=reason)
+
+    async def _forget_if_old(self, session: AgentSessionId) -> None:
+        closed = (await self.sessions.standing(session)).state.closed
+        kept_until = (
+            self.sessions.clock.now() - self.patience.close_retry_window_seconds
+        )
+        if closed is None:
+            self._closed.pop(session, None)
+        elif closed.at <= kept_until:
+            await self._forget(session)
+
+    async def _forget(self, session: AgentSessionId) -> None:
+        self._closed.pop(session, None)
+        standing = await self.sessions.standing(session)
+        if standing.state.phase is not SessionPhase.CLOSED:
+            return
+        stream = agent_session_stream(session)
+        try:
+            await self.sessions.journal.forget(
+                stream, expected_version=standing.version
+            )
+        except StreamMoved:
+            log.info("Another process has forgotten session %s", session)
+
+    async def _stop(self, session: AgentSessionId, left: list[str]) -> None:
+        with logged_as(session=session):
+            try:
+                await self.sessions.stop(session)
+            except (Fault, Refusal) as fault:
+                left.append(session)
+                log.error("Session %s was not given back: %s", session, fault)
+
+
+@asynccontextmanager
+async def serve_sessions(
+    sessions: AgentSessions, admit: AdmitSessions, patience: Patience
+) -> AsyncGenerator[ServedSessions]:
+    """Serve sessions inside the block; on leaving, what runs is ended and given back."""
+    async with anyio.create_task_group() as group:
+        served = ServedSessions(
+            sessions=sessions,
+            admit=admit,
+            patience=patience,
+            group=group,
+            calls=SharedCalls(group),
+        )
+        group.start_soon(served.sweep)
+        try:
+            yield served
+        finally:
+            with anyio.CancelScope(shield=True):
+                await served.drain()
+            group.cancel_scope.cancel()

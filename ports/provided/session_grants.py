@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a seed grants its session: the task's name, a lent sandbox, tools.
+
+The journal keeps it, so that another process can go on with the session. Tokens for
+tools are not kept there; a process that needs them and never had them is told so.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final, cast
+
+import attrs
+
+from ...domain.agent_sessions import AgentSessionId, SandboxInUse
+from ...domain.digests import Json, RequestDigest, digest_of
+from ...domain.tasks import EpisodeId, TaskId
+from ..required.harness import ToolAccess, ToolTransport
+from ..required.sandbox import SandboxAccess
+from .session_replies import seed_digest
+
+SHARED_WORD: Final = "livery.shared"
+"""In a descriptor: this session agrees to share the sandbox with others that do."""
+_YES: Final = "true"
+
+
+@attrs.frozen(kw_only=True)
+class SessionGrant:
+    """The grant of one session."""
+
+    task: TaskId
+    access: SandboxAccess | None = None
+    tools: tuple[ToolAccess, ...] = ()
+    tokens_lost: bool = False
+    """Whether tokens of `tools` are missing, since it was read from the journal."""
+
+    @property
+    def lent(self) -> SandboxAccess | None:
+        """The access as its provider knows it."""
+        if self.access is None:
+            return None
+        words = {k: v for k, v in self.access.descriptor.items() if k != SHARED_WORD}
+        return attrs.evolve(self.access, descriptor=words)
+
+    @property
+    def shares(self) -> bool:
+        """Whether the lent sandbox may serve other sessions as well."""
+        access = self.access
+        return access is not None and access.descriptor.get(SHARED_WORD) == _YES
+
+    @property
+    def sandbox_digest(self) -> RequestDigest | None:
+        """What makes two lent sandboxes the same one."""
+        lent = self.lent
+        if lent is None:
+            return None
+        named = lent.descriptor.get("sandbox_id")
+        same: Json = dict(lent.descriptor) if named is None else named
+        return digest_of([lent.provider, same])
+
+
+def grant_digest(episode: EpisodeId, grant: SessionGrant) -> RequestDigest:
+    """Return what makes two seeds the same request, tokens included."""
+    plain = seed_digest(episode, grant.task, grant.access)
+    if not grant.tools:
+        return plain
+    tools = [
+        {**_tool(tool), "headers": dict(sorted(tool.headers.items()))}
+        for tool in grant.tools
+    ]
+    return digest_of([plain, tools])
+
+
+def to_text(grant: SessionGrant) -> str:
+    """Return the grant as the journal keeps it, without tokens."""
+    access = grant.access
+    return json.dumps(
+        {
+            "task": [grant.task.taskset, grant.task.task_id],
+            "access": None
+            if access is None
+            else [access.provider, dict(access.descriptor), access.workdir],
+            "tools": [_tool(tool) for tool in grant.tools],
+            "tokens": any(tool.headers for tool in grant.tools),
+        },
+        ensure_ascii=False,
+    )
+
+
+def from_text(text: str) -> SessionGrant | None:
+    """Return the grant that the journal keeps; None for a session without one."""
+    if not text:
+        return None
+    kept = json.loads(text)
+    taskset, task_id = kept["task"]
+    return SessionGrant(
+        task=TaskId(taskset, task_id),
+        access=None if kept["access"] is None else _access(kept["access"]),
+        tools=tuple(map(_from_tool, kept["tools"])),
+        tokens_lost=kept["tokens"],
+    )
+
+
+def check_unused(
+    grant: SessionGrant, others: Mapping[AgentSessionId, SessionGrant]
+) -> None:
+    """Refuse a lent sandbox that serves another session.
+
+    Raises:
+        SandboxInUse: It does, and not both asked to share it.
+    """
+    lent = grant.lent
+    if lent is None:
+        return
+    for other, theirs in others.items():
+        same = theirs.sandbox_digest == grant.sandbox_digest
+        if same and not (grant.shares and theirs.shares):
+            words = lent.descriptor
+            raise SandboxInUse(
+                provider=lent.provider,
+                sandbox=words.get("sandbox_id") or json.dumps(dict(words)),
+                session=other,
+            )
+
+
+def _tool(tool: ToolAccess) -> dict[str, Json]:
+    return {
+        "transport": tool.transport.value,
+        "name": tool.name,
+        "url": tool.url,
+        "required": tool.required,
+    }
+
+
+def _from_tool(kept: Mapping[str, Json]) -> ToolAccess:
+    return ToolAccess(
+        transport=ToolTransport(str(kept["transport"])),
+        name=str(kept["name"]),
+        url=str(kept["url"]),
+        required=kept["required"] is True,
+    )
+
+
+def _access(kept: list[Json]) -> SandboxAccess:
+    provider, descriptor, workdir = kept
+    return SandboxAccess(
+        provider=str(provider),
+        descriptor=cast("Mapping[str, str]", descriptor),
+        workdir=str(workdir),
+    )

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that outlive their callers, and that equal callers share.
+
+Work is carried out once for a key, however many ask at the same time. A caller that
+goes away does not end it; it is cancelled only when it may not be left alone for
+longer, and nobody has come back by then.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar, cast
+
+import anyio
+import anyio.abc
+import attrs
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Work = Callable[[], Awaitable[T]]
+
+
+@attrs.define(eq=False)
+class _Call(Generic[T]):
+    """Work under way."""
+
+    linger_seconds: float | None
+    """How long it goes on without a caller; None: to its end."""
+    scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
+    done: anyio.Event = attrs.field(factory=anyio.Event)
+    result: tuple[T] | None = None
+    error: Exception | None = None
+    callers: int = 0
+    visits: int = 0
+    """How often somebody came; tells who left last."""
+
+
+@attrs.frozen
+class SharedCalls:
+    """The calls under way; the work runs in `group`."""
+
+    group: anyio.abc.TaskGroup
+    _calls: dict[Hashable, _Call[object]] = attrs.field(
+        factory=dict[Hashable, _Call[object]], init=False
+    )
+
+    def under_way(self, key: Hashable) -> bool:
+        """Whether somebody asked for that and it is not over."""
+        return key in self._calls
+
+    async def __call__(
+        self, key: Hashable, work: Work[T], *, linger_seconds: float | None
+    ) -> T:
+        """Return what `work` comes to, begun now or when an equal caller came.
+
+        Raises:
+            Exception: What it raises; to all who wait.
+        """
+        while True:
+            call = cast("_Call[T] | None", self._calls.get(key))
+            if call is None:
+                call = _Call[T](linger_seconds)
+                self._calls[key] = cast("_Call[object]", call)
+                self.group.start_soon(self._carry, key, call, work)
+            await self._attended(call)
+            if call.error is not None:
+                raise call.error
+            if call.result is not None:
+                return call.result[0]
+            # It was given up just when we came: what is left to do is begun anew.
+
+    async def _attended(self, call: _Call[T]) -> None:
+        call.callers += 1
+        call.visits += 1
+        try:
+            await call.done.wait()
+        finally:
+            call.callers -= 1
+            if not call.callers and not call.done.is_set():
+                self.group.start_soon(self._linger, call, call.visits)
+
+    async def _linger(self, call: _Call[T], visits: int) -> None:
+        if call.linger_seconds is None:
+            return
+        with anyio.move_on_after(call.linger_seconds):
+            await call.done.wait()
+        if call.visits == visits and not call.done.is_set():
+            log.warning("Nobody asked for it any more: what runs is cancelled")
+            call.scope.cancel()
+
+    async def _carry(self, key: Hashable, call: _Call[T], work: Work[T]) -> None:
+        try:
+            with call.scope:
+                call.result = (await work(),)
+        except Exception as error:
+            call.error = error
+        finally:
+            del self._calls[key]
+            call.done.set()

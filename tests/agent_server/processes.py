@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`livery serve agent` as a process of its own, over a folder that outlives it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import httpx
+
+from .scripted import EPISODE, seed
+
+SAYS = "Serving agent sessions at "
+START_SECONDS = 60.0
+CALL_SECONDS = 60.0
+
+
+@attrs.frozen
+class Process:
+    """A server that runs."""
+
+    popen: "subprocess.Popen[str]"
+    url: str
+    client: httpx.Client
+
+    def post(
+        self, path: str, body: object, cookie: str | None = None
+    ) -> httpx.Response:
+        headers = {} if cookie is None else {"cookie": cookie}
+        self.client.cookies.clear()
+        return self.client.post(path, json=body, headers=headers)
+
+    def seeded(self, session: str = "s1") -> str:
+        reply = self.post("/v1/agent_sessions", seed(session))
+        assert reply.status_code == 200, reply.text
+        return str(reply.headers["set-cookie"]).partition(";")[0]
+
+    def close(self, session: str = "s1") -> httpx.Response:
+        body: Mapping[str, object] = {
+            "agent_session_id": session,
+            "episode_id": EPISODE,
+        }
+        return self.post("/v1/agent_sessions/close", body)
+
+    def end(self, number: int, *, within: float) -> tuple[int, float]:
+        """Send a signal; return the exit status and how long the end took."""
+        began = time.monotonic()
+        self.popen.send_signal(number)
+        status = self.popen.wait(within)
+        return status, time.monotonic() - began
+
+
+@attrs.frozen
+class Ground:
+    """What outlives a server: settings, state and what commands write."""
+
+    folder: Path
+
+    def __attrs_post_init__(self) -> None:
+        self.settle()
+
+    @property
+    def starts(self) -> list[str]:
+        """A line for each start of the harness's command."""
+        file = self.folder / "starts"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def settle(
+        self, script: str = "echo done", more: str = "", block: str = ""
+    ) -> None:
+        """Write the settings; the command of the harness counts its start."""
+        command = ["sh", "-c", f'echo start >> "{self.folder}/starts"; {script}']
+        (self.folder / "livery.toml").write_text(
+            f"""
+[agent_server]
+port = 0
+harness = "counting"
+sandbox_provider = "own"
+shutdown_grace_seconds = 8
+{more}
+[harness.counting]
+harness = "command"
+options = {{command = {json.dumps(command)}}}
+[sandbox.own]
+{block or 'provider = "local"'}
+"""
+        )
+
+    def begin(self) -> "subprocess.Popen[str]":
+        """Begin a server."""
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-c"),
+                "from livery.entrypoints.command_line.main import main; main()",
+                *("serve", "agent", "--config", self.folder / "livery.toml"),
+                *("--state", self.folder / "state"),
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    @contextmanager
+    def server(self) -> Generator[Process]:
+        """Run a server inside the block, and end it whatever happens."""
+        popen = self.begin()
+        try:
+            url = _url_of(popen)
+            with httpx.Client(base_url=url, timeout=CALL_SECONDS) as client:
+                yield Process(popen, url, client)
+        finally:
+            if popen.poll() is None:
+                popen.send_signal(signal.SIGTERM)
+                try:
+                    popen.wait(20)
+                except subprocess.TimeoutExpired:
+                    popen.kill()
+                    popen.wait()
+            assert popen.stderr is not None
+            popen.stderr.close()
+
+
+def _url_of(popen: "subprocess.Popen[str]") -> str:
+    assert popen.stderr is not None
+    until = time.monotonic() + START_SECONDS
+    told: list[str] = []
+    while time.monotonic() < until:
+        line = popen.stderr.readline()
+        if line.startswith(SAYS):
+            return line.removeprefix(SAYS).strip()
+        if not line:
+            break
+        told.append(line)
+    raise AssertionError(f"it did not begin: {''.join(told)}")

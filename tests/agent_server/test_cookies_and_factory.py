@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cookie is one that Starlette's middleware reads, and the factory serves."""
+
+from base64 import b64encode
+from pathlib import Path
+
+import httpx
+import pytest
+from itsdangerous import TimestampSigner
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.sessions import SessionMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from livery.entrypoints.agent_server.asgi import application
+from livery.entrypoints.agent_server.session_cookies import SessionCookies, Visitor
+from livery.entrypoints.settings_reading import SettingsRefused
+
+from .processes import Ground
+from .scripted import seed
+
+pytestmark = pytest.mark.anyio
+
+COOKIES = SessionCookies("A___b", "secret")
+
+
+def asked(value: str | None) -> Request:
+    headers = [] if value is None else [(b"cookie", f"A___b={value}".encode())]
+    return Request({"type": "http", "headers": headers})
+
+
+def value_of(visitor: Visitor) -> str:
+    response = Response()
+    COOKIES.set(response, visitor)
+    return response.headers["set-cookie"].partition("=")[2].partition(";")[0]
+
+
+@pytest.mark.case("FC-180")
+async def test_starlette_s_middleware_reads_our_cookie() -> None:
+    async def told(request: Request) -> JSONResponse:
+        return JSONResponse(dict(request.session))
+
+    app = Starlette(
+        routes=[Route("/", told)],
+        middleware=[
+            Middleware(SessionMiddleware, secret_key="secret", session_cookie="A___b")
+        ],
+    )
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        quoted = f'A___b="{value_of(Visitor("v", "s1"))}"'
+        reply = await client.get("/", headers={"cookie": quoted})
+
+    assert reply.json() == {"session_id": "v", "agent_session_id": "s1"}
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_our_cookie_is_read_again_in_quotes_too(quote: str) -> None:
+    value = f"{quote}{value_of(Visitor('v', 's=1'))}{quote}"
+
+    assert COOKIES.read(asked(value)) == Visitor("v", "s=1")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "garbage",
+        TimestampSigner("another")
+        .sign(b64encode(b'{"agent_session_id": "s"}'))
+        .decode(),
+        TimestampSigner("secret").sign(b64encode(b"[]")).decode(),
+        TimestampSigner("secret").sign(b64encode(b'{"agent_session_id": 1}')).decode(),
+        TimestampSigner("secret").sign(b"!").decode(),
+    ],
+)
+def test_any_other_cookie_is_as_good_as_none(value: str | None) -> None:
+    assert COOKIES.read(asked(value)).session is None
+
+
+async def test_the_application_opens_what_it_stands_on_by_its_lifespan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground = Ground(tmp_path)
+    monkeypatch.setenv("LIVERY_CONFIG", str(ground.folder / "livery.toml"))
+    monkeypatch.setenv("LIVERY_STATE", str(tmp_path / "state"))
+    app = application()
+
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://x"
+        ) as client:
+            reply = await client.post("/v1/agent_sessions", json=seed())
+
+    assert reply.json() == {"agent_session_id": "s1"}
+    assert reply.headers["set-cookie"].startswith("LiveryAgent___agent=")
+    assert list((tmp_path / "state" / "sandboxes").iterdir()) == []
+
+
+def test_a_settings_file_that_is_wrong_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "livery.toml").write_text("[agent_server]\nport = -1\n")
+    monkeypatch.setenv("LIVERY_CONFIG", str(tmp_path / "livery.toml"))
+
+    with pytest.raises(SettingsRefused, match="port"):
+        application()

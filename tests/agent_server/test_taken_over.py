@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions whose process died, or is another: waited for, taken over, given back."""
+
+import json
+
+import anyio
+import httpx
+import pytest
+
+from livery.adapters.holders.memory import MemoryHolders
+from livery.adapters.journals import MemoryJournal
+from livery.domain.activations import Activate, Outcome
+from livery.domain.agent_sessions import (
+    DECIDER,
+    AgentSessionId,
+    Command,
+    MarkReady,
+    Seed,
+    SeedStarted,
+)
+from livery.domain.claims import DECIDER as DECIDER_OF_CLAIMS
+from livery.domain.claims import ClaimId, Holder
+from livery.domain.deciders import Instant
+from livery.domain.requests import request_digest
+from livery.domain.tasks import EpisodeId, TaskId
+from livery.ports.provided.carry_out import carry_out
+from livery.ports.provided.serve_sessions import Patience
+from livery.ports.provided.session_grants import (
+    SHARED_WORD,
+    SessionGrant,
+    grant_digest,
+    to_text,
+)
+from livery.ports.provided.session_replies import to_run_id
+from livery.ports.provided.session_sandboxes import claim_of
+from livery.ports.required.journal import agent_session_stream, claim_stream
+from livery.ports.required.sandbox import SandboxAccess, SandboxFailed
+from livery.ports.required.sandbox_provider import SandboxSpec
+
+from ..use_cases.outside import OWNER, BreakableProvider, Outside
+from .scripted import (
+    HELLO,
+    ScriptedHarness,
+    Server,
+    SlowProvider,
+    StuckProvider,
+    seed,
+    serving,
+)
+
+pytestmark = pytest.mark.anyio
+
+DEAD, FIRST, SECOND = Holder("dead"), Holder("first"), Holder("second")
+SESSION = AgentSessionId("s1")
+EPISODE = EpisodeId("r1", 0)
+TASK = TaskId("set", "1")
+NOW = Instant(1000.0)
+LENT = SessionGrant(
+    task=TASK,
+    access=SandboxAccess(provider="fake", descriptor={"id": "box"}, workdir="/"),
+)
+OWN = SessionGrant(task=TASK)
+WAIT_SECONDS = 10.0
+
+
+async def left_behind(
+    journal: MemoryJournal, grant: SessionGrant, *commands: Command
+) -> None:
+    """Write what a process had written when it died."""
+    begun = Seed(
+        session=SESSION,
+        episode=EPISODE,
+        request=grant_digest(EPISODE, grant),
+        grant=to_text(grant),
+        holder=DEAD,
+        at=NOW,
+    )
+    stream = agent_session_stream(SESSION)
+    await carry_out(journal, stream, DECIDER, begun, *commands)
+
+
+def activation() -> Activate:
+    digest = request_digest(HELLO)
+    return Activate(
+        request=digest,
+        run=to_run_id(SESSION, digest),
+        parameters=json.dumps(HELLO),
+        holder=DEAD,
+        at=NOW,
+    )
+
+
+READY = MarkReady(claim=None, at=NOW)
+
+
+async def test_a_seed_that_another_server_works_on_is_waited_for() -> None:
+    journal, provider = MemoryJournal(), SlowProvider()
+    async with (
+        serving(
+            journal, own=True, provider=provider, holders=MemoryHolders(FIRST, {SECOND})
+        ) as first,
+        serving(
+            journal, own=True, provider=provider, holders=MemoryHolders(SECOND, {FIRST})
+        ) as second,
+    ):
+        replies: list[httpx.Response] = []
+
+        async def ask(server: Server) -> None:
+            replies.append(await server.post("/v1/agent_sessions", seed()))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, first)
+            await provider.one_made.wait()
+            group.start_soon(ask, second)
+            await anyio.wait_all_tasks_blocked()
+            provider.may_go_on.set()
+        closed = await second.close()
+
+    assert [reply.status_code for reply in replies] == [200, 200]
+    assert len(provider.made) == 1
+    assert closed.status_code == 200
+    assert provider.live == {}
+
+
+async def test_a_seed_that_a_dead_process_began_is_taken_over() -> None:
+    journal = MemoryJournal()
+    await left_behind(journal, OWN)
+    async with serving(journal, own=True) as it:
+        cookie = await it.seeded()
+        reply = await it.post("/v1/responses", HELLO, cookie)
+        closed = await it.close()
+
+    # The sandbox of the scripts has no Python: nothing was run, and that is told.
+    assert reply.status_code in (200, 422)
+    assert closed.status_code == 200
+    assert len(it.provider.made) == 1
+    assert it.provider.live == {}
+
+
+async def test_a_seed_that_a_dead_process_began_is_given_up_by_close() -> None:
+    journal = MemoryJournal()
+    await left_behind(journal, OWN)
+    async with serving(journal, own=True) as it:
+        closed = await it.close()
+
+    assert closed.status_code == 200
+    assert it.provider.made == []
+
+
+async def test_a_dead_process_s_run_in_a_sandbox_that_is_gone_is_no_agent_s_fault() -> (
+    None
+):
+    journal = MemoryJournal()
+    await left_behind(journal, LENT, READY, activation())
+    async with serving(journal) as it:
+        ending = await it.served.activate(SESSION, HELLO)
+        closed = await it.close()
+
+    assert ending.outcome is Outcome.SANDBOX_ERROR
+    assert json.loads(ending.reply)["status"] == "failed"
+    assert closed.json()["agent_observations"]["records"]
+    assert it.harness.started == []
+
+
+async def test_close_ends_a_dead_process_s_run_in_a_lent_sandbox_that_is_gone() -> None:
+    journal = MemoryJournal()
+    await left_behind(journal, LENT, READY, activation())
+    async with serving(journal) as it:
+        closed = await it.close()
+
+    assert closed.status_code == 200
+
+
+async def test_a_lent_sandbox_that_cannot_be_looked_at_keeps_its_close_waiting() -> (
+    None
+):
+    journal = MemoryJournal()
+    await left_behind(journal, LENT, READY, activation())
+    provider = Unreachable()
+    async with serving(journal, provider=provider) as it:
+        unreached = await it.close()
+        provider.reachable = True
+        closed = await it.close()
+
+    assert unreached.status_code == 502
+    assert closed.status_code == 200
+
+
+class Unreachable(BreakableProvider):
+    """Cannot be reached, until a test lets it."""
+
+    reachable = False
+
+    async def connect(self, access: SandboxAccess, *, borrower: ClaimId):  # type: ignore[no-untyped-def]
+        if not self.reachable:
+            raise SandboxFailed(self.name, "box", "connect", "scripted")
+        self.live[ClaimId("box")] = OWNER
+        return await BreakableProvider.connect(self, access, borrower=borrower)
+
+
+async def test_a_session_without_a_grant_in_the_journal_is_not_gone_on_with() -> None:
+    journal = MemoryJournal()
+    begun = Seed(
+        session=SESSION, episode=EPISODE, request=grant_digest(EPISODE, OWN), at=NOW
+    )
+    await carry_out(journal, agent_session_stream(SESSION), DECIDER, begun, READY)
+    async with serving(journal) as it:
+        reply = await it.post("/v1/agent_sessions", seed())
+        late = await it.post(
+            "/v1/responses",
+            HELLO,
+            str(reply.headers["set-cookie"]).partition("=")[2].partition(";")[0],
+        )
+
+    assert (reply.status_code, late.status_code) == (200, 409)
+
+
+async def test_a_close_that_takes_too_long_says_so_and_can_be_asked_again() -> None:
+    journal = MemoryJournal()
+    await left_behind(journal, OWN)
+    slow = MemoryHolders(FIRST, {DEAD})
+    patience = Patience(close_timeout_seconds=0.2)
+    async with serving(journal, own=True, holders=slow, patience=patience) as it:
+        late = await it.close()
+        slow.others.clear()
+        closed = await it.close()
+
+    assert (late.status_code, late.json()["kind"]) == (504, "close_late")
+    assert closed.status_code == 200
+
+
+async def test_what_could_not_be_given_back_at_the_end_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    provider = StuckProvider()
+    async with serving(own=True, provider=provider) as it:
+        await it.seeded()
+        provider.stuck = True
+
+    assert "Session s1 was not given back" in caplog.text
+
+
+async def test_tokens_come_with_a_repeated_seed_and_sharing_is_in_the_descriptor() -> (
+    None
+):
+    shared = SandboxAccess(
+        provider="fake", descriptor={"id": "b", SHARED_WORD: "true"}, workdir="/"
+    )
+    grant = SessionGrant(task=TASK, access=shared)
+
+    assert grant.shares
+    assert grant.lent is not None
+    assert SHARED_WORD not in grant.lent.descriptor
+    assert not LENT.shares
+    assert OWN.lent is None
+    assert OWN.sandbox_digest is None
+
+
+async def test_a_run_that_cannot_be_stopped_in_a_lent_sandbox_fails_the_close() -> None:
+    journal = MemoryJournal()
+    provider = BreakableProvider()
+    provider.live[ClaimId("box")] = OWNER
+    await left_behind(journal, LENT, READY, activation())
+    harness = ScriptedHarness()
+    async with serving(journal, provider=provider, harness=harness) as it:
+        closed = await it.close()
+
+    # No Python there: nothing of it can be stopped, nor is there anything to stop.
+    assert closed.status_code == 200
+    assert provider.live, "a lent sandbox is not ended"
+
+
+async def holder_of(claim: ClaimId, journal: MemoryJournal) -> Holder | None:
+    history = await journal.read(claim_stream(claim))
+    return DECIDER_OF_CLAIMS.replay(history.events).holder
+
+
+@pytest.mark.case("FC-142")
+async def test_a_dead_server_s_sandbox_is_held_until_its_session_is_closed() -> None:
+    journal, provider = MemoryJournal(), BreakableProvider()
+    patience = Patience(idle_timeout_seconds=0.4)
+    await left_behind(journal, OWN)
+    seeded = (await journal.read(agent_session_stream(SESSION))).events[0]
+    assert isinstance(seeded, SeedStarted)
+    claim = claim_of(seeded)
+    outside = Outside(journal=journal, provider=provider, holders=MemoryHolders(DEAD))
+    await outside.claim(claim, SandboxSpec(), used_by="a test")
+    ready = MarkReady(claim=claim, at=NOW)
+    await carry_out(journal, agent_session_stream(SESSION), DECIDER, ready)
+    async with serving(
+        journal,
+        own=True,
+        provider=provider,
+        holders=MemoryHolders(FIRST),
+        patience=patience,
+    ) as it:
+        with anyio.fail_after(WAIT_SECONDS):
+            while await holder_of(claim, journal) == DEAD:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            while provider.live:  # noqa: ASYNC110 - it has no event
+                await anyio.sleep(0.01)
+        closed = await it.close()
+
+    assert closed.status_code == 200
+    assert provider.made == [claim]
