@@ -43,6 +43,9 @@ class RunCommand(click.Command):
         if "--" in args:
             at = args.index("--")
             args, ctx.meta[WORDS] = args[:at], tuple(args[at + 1 :])
+            if not any(ctx.meta[WORDS]):
+                # An unset variable must not become a run of another harness.
+                raise click.UsageError("There is no command after --.", ctx=ctx)
         return super().parse_args(ctx, args)
 
 
@@ -157,8 +160,8 @@ def run(
 
         livery run tasks.jsonl --sandbox docker -- my-agent --fast
 
-    Exit status: 0 when all is graded, 1 when something failed, is masked or is left
-    to do, 2 when the run could not begin.
+    Exit status: 0 when all is graded (passed or not), 1 when an episode is broken,
+    masked or left to do, 2 when the run could not begin.
     """
     shared = ctx.find_object(Shared)
     assert shared is not None, "main gives it"
@@ -244,9 +247,13 @@ def _meant(value: Any) -> Any:
 
 
 def _command(text: str | None, words: tuple[str, ...]) -> tuple[str, ...]:
-    if text and words:
+    if text is None:
+        return words
+    if words:
         raise click.UsageError("Give --command or the words after --, not both.")
-    return ("/bin/sh", "-c", text) if text else words
+    if not text.strip():
+        raise click.UsageError("--command is empty: there is nothing to run.")
+    return ("/bin/sh", "-c", text)
 
 
 def _absolute(source: str) -> str:

@@ -50,6 +50,8 @@ GRADING_ATTEMPTS_MAX: Final = 2
 GRADER_CLAIMS_MAX: Final = 8
 """Names of graders' claims; one is spent each time that a grading is cut off."""
 REWARD_FILE_BYTES_MAX: Final = 64 * 1024
+WORKSPACE_BYTES_MAX: Final = 8 * 1024**3
+"""What a copied workspace may hold: one episode must not fill the disk of all."""
 RELEASE_SECONDS: Final = 60.0
 WORKSPACE: Final = "workspace.tar"
 
@@ -137,7 +139,10 @@ class _Grading:
                 reason="it was gone before the work in it was copied",
             )
         async with export_tree(
-            held.sandbox, held.sandbox.workdir, program=self.work.archive_program
+            held.sandbox,
+            held.sandbox.workdir,
+            program=self.work.archive_program,
+            bytes_max=WORKSPACE_BYTES_MAX,
         ) as exported:
             for skipped in exported.report.skipped:
                 log.warning("Not exported: %s: %s", skipped.path, skipped.reason)
