@@ -22,6 +22,7 @@ from typing import Protocol
 import anyio
 import attrs
 
+from ...ports.provided.worker_channel import WorkerFailed
 from ...ports.required.faults import Fault
 from ...ports.required.sandbox import (
     Command,
@@ -72,13 +73,10 @@ no() {
 [ -d "$path" ] && [ ! -L "$path" ] && { rm -f "$staged"; echo not_a_file; exit 0; }
 umask 022
 [ -d "$folder" ] || said=$(mkdir -p -- "$folder" 2>&1) || no
-set -- $(stat -L -c %d "$staged" "$folder")
-if [ "$1" != "$2" ]; then
-    # On another mount a rename is a copy that others could see half done.
-    said=$(cp -p "$staged" "$folder/$name" 2>&1) || no
-    rm -f "$staged"
-    staged=$folder/$name
-fi
+# On another mount a rename is a copy that others could see half done.
+said=$(cp -p "$staged" "$folder/$name" 2>&1) || no
+rm -f "$staged"
+staged=$folder/$name
 [ -L "$path" ] && said=$(rm -f "$path" 2>&1)
 said=$(mv -f "$staged" "$path" 2>&1) || no
 echo put
@@ -87,8 +85,10 @@ echo put
 _DROP = 'rm -f "$1"'
 
 
-class _Runs(Protocol):
-    """What runs the few commands around a transfer."""
+class _Worker(Protocol):
+    """What does the few steps around a transfer: `WorkerChannel`."""
+
+    async def rename(self, source: str, path: str, *, user: str | None) -> None: ...
 
     async def exec(
         self, command: Command, *, cwd: str, env: Mapping[str, str], user: str | None
@@ -124,7 +124,7 @@ class BulkFiles:
     engine: Engine
     container: str
     root_device: int
-    runs: _Runs
+    worker: _Worker
     user: str
     owner: tuple[int, int]
     """The ids of `user`."""
@@ -153,7 +153,7 @@ class BulkFiles:
                 await self.engine.put_archive(
                     self.container, self.scratch, pieces, length=_tar_length(size)
                 )
-            ended = await self._run(_FINISH, staged, path, name)
+            await self._finish(staged, path, name)
         except EngineRefused as refused:
             self._can_stage = None  # The folder may be gone: it is looked at again.
             await self._drop(staged)
@@ -163,7 +163,13 @@ class BulkFiles:
         except BaseException:
             await self._drop(staged)
             raise
-        _check_put(ended, path)
+
+    async def _finish(self, staged: str, path: str, name: str) -> None:
+        try:
+            await self.worker.rename(staged, path, user=self.user)
+        except WorkerFailed:
+            # It lies on another file system than its place, for one.
+            _check_put(await self._run(_FINISH, staged, path, name), path)
 
     async def _is_on_root(self) -> bool:
         try:
@@ -225,7 +231,7 @@ class BulkFiles:
             argv=("/bin/sh", "-c", script, "sandbox", *words),
             timeout_seconds=STEP_SECONDS,
         )
-        return await self.runs.exec(command, cwd="/", env={}, user=self.user)
+        return await self.worker.exec(command, cwd="/", env={}, user=self.user)
 
 
 def _check_put(ended: Ended, path: str) -> None:

@@ -412,7 +412,7 @@ class DockerSandbox:
             engine=self._engine,
             container=self._berth.container_id,
             root_device=hello.root_device,
-            runs=channel,
+            worker=channel,
             user=self._berth.user,
             owner=(opened.uid, opened.gid),
             scratch=self._berth.scratch,

@@ -145,6 +145,20 @@ class Transfers:
         }
         return told(ANSWER, call, found)
 
+    def rename(self, call: int, words: dict[str, object]) -> bytes:
+        """Give a whole file that lies elsewhere the name that it was meant for."""
+        try:
+            path, account = _target(words)
+            source = str(words["source"]).encode("utf-8", "surrogateescape")
+            with acting_as(account):
+                if _is_folder(path):
+                    raise Refused(kind="not_a_file", found="folder")
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                os.rename(source, path)
+        except (OSError, NoSuchAccount, Refused) as fault:
+            return _failure(call, fault, writes=True)
+        return told(ANSWER, call, {})
+
     def begin_put(self, call: int, words: dict[str, object]) -> tuple[bytes, ...]:
         """Open the temporary file; chunks may come."""
         try:

@@ -20,7 +20,7 @@ WINDOW_BYTES = 4 * CHUNK_BYTES
 FRAME_BYTES_MAX = 8 * 1024 * 1024
 """The longest payload; a command with a longer argument list is none."""
 
-EXEC, PUT, GET, STAT = 1, 2, 3, 4
+EXEC, PUT, GET, STAT, RENAME = 1, 2, 3, 4, 5
 """Asked by the host: the payload is JSON."""
 CHUNK, CREDIT, END, KILL = 8, 9, 10, 11
 """CHUNK and CREDIT go both ways; END closes a put; KILL ends any call."""

@@ -50,6 +50,7 @@ from .wire import (
     HELLO,
     KILL,
     PUT,
+    RENAME,
     STAT,
     FrameReader,
     FrameTooLong,
@@ -180,7 +181,7 @@ class Worker:
                 self._feed(self._jobs[call], payload)
             elif kind == KILL and call in self._jobs:
                 self._jobs[call].stop()
-            elif kind in (PUT, GET, STAT):
+            elif kind in (PUT, GET, STAT, RENAME):
                 self._begin_transfer(kind, call, words_of(payload))
             elif kind in (CHUNK, END, KILL, CREDIT):
                 self._go_on_with_transfer(kind, call, payload)
@@ -191,6 +192,8 @@ class Worker:
     def _begin_transfer(self, kind: int, call: int, words: dict[str, object]) -> None:
         if kind == STAT:
             self._offer(self._transfers.stat(call, words))
+        elif kind == RENAME:
+            self._offer(self._transfers.rename(call, words))
         elif kind == PUT:
             self._offer(*self._transfers.begin_put(call, words))
         else:

@@ -192,6 +192,19 @@ class WorkerChannel:
             await self._ask(call, FrameKind.STAT, payload)
             return to_file_stat(await call.answered(seconds=ANSWER_SECONDS))
 
+    async def rename(self, source: str, path: str, *, user: str | None) -> None:
+        """Give a whole file that lies at `source` its name, as `Sandbox.put` does.
+
+        Raises:
+            ChannelEnded: Whether it has the name is unknown.
+            WorkerFailed: It has not, for one because it lies on another file system.
+        """
+        _check_path(path)
+        async with self._call("rename", path=path) as call:
+            words = {"source": source, "path": path, "user": user}
+            await self._ask(call, FrameKind.RENAME, to_payload(words))
+            await call.answered(seconds=ANSWER_SECONDS)
+
     async def aclose(self) -> None:
         """Close the stream; the worker ends what runs and exits."""
         self._end("the channel was closed")

@@ -30,6 +30,7 @@ class FrameKind(IntEnum):
     PUT = 2
     GET = 3
     STAT = 4
+    RENAME = 5
     CHUNK = 8
     CREDIT = 9
     END = 10

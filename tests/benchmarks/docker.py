@@ -254,9 +254,9 @@ async def measure() -> list[Compared]:
                         f"{AT_ONCE} execs at once", 3, floor_many, livery_many
                     ),
                     await compare(
-                        "64 MiB in", 9, floor_put, lambda: put(sandbox, content)
+                        "64 MiB in", 15, floor_put, lambda: put(sandbox, content)
                     ),
-                    await compare("64 MiB out", 9, floor_get, lambda: get(sandbox)),
+                    await compare("64 MiB out", 15, floor_get, lambda: get(sandbox)),
                 ]
         finally:
             await provider.destroy(label)

@@ -11,7 +11,7 @@ import anyio
 import psutil
 import pytest
 
-from livery.ports.provided.worker_channel import ChannelEnded
+from livery.ports.provided.worker_channel import ChannelEnded, WorkerFailed
 from livery.ports.required.sandbox import (
     DiskFull,
     Exited,
@@ -478,3 +478,36 @@ async def test_a_planted_link_opens_nothing_to_its_planter(
 
     assert os.listdir(tmp_path / "roots") == ["secret"]
     assert (await worker.sh("id -u")).stdout.kept == b"0\n"
+
+
+async def test_a_whole_file_gets_its_name_at_once(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
+    (tmp_path / "aside").write_bytes(b"new")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    rename = worker.channel.rename
+
+    with pytest.raises(NotAFile):
+        await rename(f"{tmp_path}/aside", f"{tmp_path}/folder", user=None)
+    with pytest.raises(FileForbidden):
+        await rename(f"{tmp_path}/aside", f"{tmp_path}/aside/below", user=None)
+    with pytest.raises(PathRefused):
+        await rename(f"{tmp_path}/aside", f"{tmp_path}/../x", user=None)
+    await rename(f"{tmp_path}/aside", f"{tmp_path}/a/b", user=None)
+    (tmp_path / "aside").write_bytes(b"newer")
+    await rename(f"{tmp_path}/aside", f"{tmp_path}/link", user=None)
+
+    assert (tmp_path / "a/b").read_bytes() == b"new"
+    assert (tmp_path / "link").read_bytes() == b"newer"
+    assert not (tmp_path / "link").is_symlink()
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+async def test_a_file_that_is_not_there_gets_no_name(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
+    with pytest.raises(WorkerFailed):
+        await worker.channel.rename(f"{tmp_path}/none", f"{tmp_path}/b", user=None)
+
+    assert list(tmp_path.iterdir()) == []
