@@ -55,7 +55,10 @@ def test_tasks_that_are_wrong(
         (("nosuch",), "There is no task source 'nosuch'; there are humaneval"),
         (("no/such.jsonl",), "no/such.jsonl"),
         (("humaneval:x",), "takes no argument"),
-        (("T", "--harness", "nosuch"), "no harness 'nosuch'; there are claude_code, command"),
+        (
+            ("T", "--harness", "nosuch"),
+            "no harness 'nosuch'; there are claude_code, command",
+        ),
         (
             ("T", "--sandbox", "nosuch"),
             "no sandbox provider 'nosuch'; there are docker",
