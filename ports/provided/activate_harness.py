@@ -38,6 +38,7 @@ from ..required.sandbox import (
     FileForbidden,
     FileMissing,
     How,
+    Liveness,
     Lost,
     NotAFile,
     Output,
@@ -88,6 +89,9 @@ class Equipment:
     """Tells what the gateway saw of the session's calls so far."""
 
 
+SUPERVISOR_ENDED: Final = "what supervised the harness was ended from inside"
+
+
 @attrs.frozen(kw_only=True)
 class Attempt:
     """One activation to run, or to take over."""
@@ -125,6 +129,10 @@ class ActivateHarness:
             return await self._ending(
                 attempt, Capture(how=Lost(str(fault))), None, Outcome.SANDBOX_ERROR
             )
+        if await _ended_its_supervisor(attempt, capture, stillness):
+            # Nothing but the harness was in there to do that.
+            capture = attrs.evolve(capture, reason=SUPERVISOR_ENDED)
+            return await self._ending(attempt, capture, stillness, Outcome.FAILED)
         return await self._ending(attempt, capture, stillness)
 
     async def stop(self, attempt: Attempt) -> Ending:
@@ -374,6 +382,16 @@ def _how(receipt: Receipt) -> How:
             f" by its watch: {receipt.how.cause.value}"
         )
     return receipt.how
+
+
+async def _ended_its_supervisor(
+    attempt: Attempt, capture: Capture, stillness: Stillness | None
+) -> bool:
+    """Whether the supervisor was killed in a sandbox that lives on."""
+    unseen = isinstance(capture.how, ExitUnknown) and stillness is None
+    if not unseen or capture.stopped or attempt.sandbox is None:
+        return False
+    return (await attempt.sandbox.status()).liveness is Liveness.RUNNING
 
 
 def _stillness(receipt: Receipt) -> Stillness | None:

@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 import attrs
 
-from ...domain.activations import Outcome
+from ...domain.activations import Outcome, Stillness
 from ...domain.claims import DECIDER, ClaimId, ClaimPhase
 from ...domain.digests import Json
 from ...domain.scores import Evidence, GraderEnd, GraderEvidence, judge
@@ -82,10 +82,14 @@ class GradeWork:
         episode: EpisodeId,
         task: Task,
         turn: Turn,
+        stillness: Stillness,
         held: HeldSandbox | None,
         spec: SandboxSpec | None,
     ) -> Mapping[str, Json]:
         """Return the verify reply. `held` is the agent's sandbox, `spec` its kind.
+
+        Where the sandbox had to be ended for the harness to stand still, there is
+        nothing left to grade, and that was the agent's doing.
 
         Raises:
             Fault: The workspace could not be copied out of the agent's sandbox.
@@ -99,7 +103,9 @@ class GradeWork:
             grading = _Grading(
                 work=self, session=session, episode=episode, task=task, spec=spec
             )
-            evidence = attrs.evolve(evidence, grader=await grading.evidence(held))
+            gone = stillness is Stillness.SANDBOX_GONE
+            found = _unseen(turn) if gone else await grading.evidence(held)
+            evidence = attrs.evolve(evidence, grader=found)
         return _reply(task, turn, evidence)
 
 
@@ -285,6 +291,10 @@ async def _small_file(sandbox: Sandbox, path: str) -> bytes | None:
     except (FileMissing, NotAFile, FileForbidden, PathRefused):
         return None
     return content
+
+
+def _unseen(turn: Turn) -> GraderEvidence:
+    return GraderEvidence(end=GraderEnd.UNSEEN, reason=turn.reason)
 
 
 def _not_started(reason: str) -> GraderEvidence:

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from ...domain.activations import Stillness
+from ...domain.activations import Outcome, Stillness
 from ...domain.claims import Borrower, ClaimId, ClaimNotUsable
 from ...domain.digests import Json, RequestDigest, digest_of
 from ...domain.failures import (
@@ -182,6 +182,11 @@ class InProcessResources:
         stillness: Stillness | None,
     ) -> Mapping[str, Json]:
         lent = await self._lent(session)
+        if stillness is None and turn.outcome is Outcome.FAILED:
+            # The agent ended what watched it, so what it left running is ended the
+            # only sure way. Its work goes with it, and that is its own doing.
+            await self._take_back(session, lent)
+            stillness = Stillness.SANDBOX_GONE
         start = StartVerification(
             request=digest_of(turn.response), stillness=stillness, at=self.clock.now()
         )
@@ -189,11 +194,14 @@ class InProcessResources:
         verdict = lent.standing.state.verdict
         if verdict is not None:
             return _parsed(verdict)
+        verification = lent.standing.state.verification
+        assert verification is not None, "it was just started"
         reply = await self.grade(
             session=str(session),
             episode=episode,
             task=task,
             turn=turn,
+            stillness=verification.stillness,
             held=lent.held,
             spec=self.world.sandbox(task, self.spec),
         )
@@ -202,6 +210,14 @@ class InProcessResources:
         )
         lent.standing = await self._carry_out(session, given, known=lent.standing)
         return reply
+
+    async def _take_back(self, session: ResourcesSessionId, lent: _Lent) -> None:
+        """Release the agent's sandbox before anything of it was graded."""
+        if lent.held is not None:
+            await lent.held.sandbox.disconnect()
+        label = ClaimLabel(claim=_claim(session), owner=self.claim.owner)
+        await self.release(label, reason="the agent ended what supervised it")
+        lent.held = None
 
     async def _close(self, session: ResourcesSessionId, episode: EpisodeId) -> None:
         lent = await self._lent(session)

@@ -204,6 +204,21 @@ async def test_a_verdict_is_given_once_and_replayed(ground: Ground) -> None:
     assert first["reward"] == 1.0
 
 
+@pytest.mark.case("FC-171", "FC-247")
+async def test_an_agent_that_kills_its_supervisor_is_measured_and_not_masked(
+    ground: Ground,
+) -> None:
+    async with ground.stable(ground.counting(f"{SOLVE}; kill -9 $PPID")) as it:
+        progress = await collected(it)
+
+    assert (progress.failed, progress.done) == (1, 1), ground.results.rows
+    result = ground.results.rows[0]["result"]
+    assert isinstance(result, dict)
+    assert (result["reward"], result["mask_sample"]) == (0.0, False)
+    assert "supervised" in result["failure_reason"]
+    assert ground.sandboxes == []
+
+
 @pytest.mark.parametrize(
     "whom", ["$PPID", "$(cut -d' ' -f4 /proc/$PPID/stat)"], ids=["keeper", "worker"]
 )
