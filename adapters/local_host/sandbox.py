@@ -46,6 +46,7 @@ from ...ports.required.sandbox import (
     SandboxFailed,
     SandboxId,
     SandboxLost,
+    Signalled,
     Status,
 )
 from ...ports.required.sandbox_provider import Capability, Unsupported
@@ -56,6 +57,9 @@ from .sandbox_paths import to_host_path
 
 WORKER_STARTS_MAX = 20
 BORROWER_CHARACTERS = 12
+
+_ENDS_WITH_THE_SANDBOX = (ExitUnknown, NotStarted, Signalled)
+"""What the end of a sandbox can look like to a command that runs in it."""
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
@@ -124,8 +128,9 @@ class LocalHostSandbox:
                 await worker.give_up()
             loss = self._loss()
             return Ended(how=Lost(loss) if loss else ExitUnknown(str(fault)))
-        if isinstance(ended.how, NotStarted) and (loss := self._loss()):
-            return Ended(how=Lost(loss))
+        if isinstance(ended.how, _ENDS_WITH_THE_SANDBOX) and (loss := self._loss()):
+            # Whoever ends a sandbox marks its folder first and kills then.
+            return attrs.evolve(ended, how=Lost(loss))
         return ended
 
     async def put(

@@ -18,6 +18,7 @@ from livery.adapters.local_host import (
     LocalHostConfig,
     LocalHostSandbox,
     LocalHostSandboxProvider,
+    claim_folders,
     open_local_host,
 )
 from livery.domain.claims import ClaimId
@@ -28,6 +29,7 @@ from livery.ports.required.sandbox import (
     Ended,
     Exited,
     ExitUnknown,
+    Lost,
     NotStarted,
     PathRefused,
     SandboxAccess,
@@ -187,6 +189,43 @@ async def test_a_killed_worker_is_told_and_started_anew(
     assert await said(sandbox, "echo on") == "on\n"
     assert await comes_true(lambda: is_over(token), seconds=20.0)
     await provider.destroy(label)
+
+
+@pytest.mark.case("FC-054")
+async def test_a_command_killed_because_its_sandbox_ends_is_no_signal_of_its_own(
+    root: Path,
+) -> None:
+    # The folder is marked first and its processes are killed then; the command's
+    # end can be told before the worker is hit as well.
+    script = (
+        "echo so far; touch begun; while [ ! -e go ]; do sleep 0.05; done; kill -9 $$"
+    )
+    heard: list[Ended] = []
+    async with open_local_host(LocalHostConfig(root=root)) as provider:
+        label = places.new_label()
+        sandbox = await provider.create(label, SPEC)
+
+        async def run() -> None:
+            heard.append(await sandbox.exec(shell(script, timeout_seconds=60.0)))
+
+        async def begun() -> bool:
+            return (Path(sandbox.workdir) / "begun").exists()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            assert await comes_true(begun, seconds=30.0)
+            folder = Path(sandbox.workdir).parent
+            record = claim_folders.read_record(folder)
+            assert record is not None
+            ending = attrs.evolve(
+                record, state=claim_folders.FolderState.ENDING, reason="it is over"
+            )
+            claim_folders.write_record(folder, ending)
+            (Path(sandbox.workdir) / "go").touch()
+        await provider.destroy(label)
+
+    assert isinstance(heard[0].how, Lost), heard
+    assert heard[0].stdout.kept == b"so far\n"
 
 
 async def test_a_worker_is_not_started_for_ever(
