@@ -46,7 +46,6 @@ from ...ports.required.sandbox import (
     SandboxFailed,
     SandboxId,
     SandboxLost,
-    Signalled,
     Status,
 )
 from ...ports.required.sandbox_provider import Capability, Unsupported
@@ -57,9 +56,6 @@ from .sandbox_paths import to_host_path
 
 WORKER_STARTS_MAX = 20
 BORROWER_CHARACTERS = 12
-
-_ENDS_WITH_THE_SANDBOX = (ExitUnknown, NotStarted, Signalled)
-"""What the end of a sandbox can look like to a command that runs in it."""
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
@@ -128,8 +124,9 @@ class LocalHostSandbox:
                 await worker.give_up()
             loss = self._loss()
             return Ended(how=Lost(loss) if loss else ExitUnknown(str(fault)))
-        if isinstance(ended.how, _ENDS_WITH_THE_SANDBOX) and (loss := self._loss()):
-            # Whoever ends a sandbox marks its folder first and kills then.
+        if loss := self._loss():
+            # Whoever ends a sandbox marks its folder first and kills then, so this may
+            # be a signal of ours, or a shell's status for one that hit its child.
             return attrs.evolve(ended, how=Lost(loss))
         return ended
 

@@ -191,9 +191,10 @@ async def test_a_killed_worker_is_told_and_started_anew(
     await provider.destroy(label)
 
 
+@pytest.mark.parametrize("end", ["kill -9 $$", "exit 137"], ids=["leader", "child"])
 @pytest.mark.case("FC-054")
-async def test_a_command_killed_because_its_sandbox_ends_is_no_signal_of_its_own(
-    root: Path,
+async def test_a_command_killed_because_its_sandbox_ends_is_no_end_of_its_own(
+    root: Path, end: str
 ) -> None:
     # The folder is marked first and its processes are killed then; the command's
     # end can be told before the worker is hit as well.
