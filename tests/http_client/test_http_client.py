@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 ADDRESSES_OF_LOCALHOST = sorted(
     {str(found[4][0]) for found in socket.getaddrinfo("localhost", None)}
 )
-QUICK = Patience(attempts_max=3, seconds_max=5.0, pause_seconds=0.001)
+QUICK = Patience(attempts_max=3, seconds_max=60.0, pause_seconds=0.001)
 
 
 def closed_port() -> int:
