@@ -26,7 +26,6 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.long,
     pytest.mark.peer("npm"),
-    pytest.mark.case("FC-212"),
 ]
 VERSION = "2.1.332"
 SHA256 = "a2df1f41bb00250992926420d0063f89b127cb81abdd284dbefb80c50ff1d026"

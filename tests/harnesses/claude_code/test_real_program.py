@@ -135,7 +135,6 @@ async def test_scripted_tool_calls_are_done_and_seen(
     assert wire is Wire.NATIVE or roles == {"user", "assistant"}
 
 
-@pytest.mark.case("FC-196")
 async def test_a_model_that_fails_is_told(sandbox: Sandbox, real_program: Path) -> None:
     async with scripted_model(500, 500, 500) as model:
         ending = await ran(sandbox, real_program, model, "hello")
@@ -145,7 +144,6 @@ async def test_a_model_that_fails_is_told(sandbox: Sandbox, real_program: Path) 
     assert json.loads(ending.reply)["output"] == []
 
 
-@pytest.mark.case("FC-210")
 async def test_the_agents_commands_see_the_places_own_path(
     sandbox: Sandbox, real_program: Path
 ) -> None:
@@ -161,7 +159,6 @@ async def test_the_agents_commands_see_the_places_own_path(
     assert seen.stdout.kept == own.stdout.kept
 
 
-@pytest.mark.case("FC-192")
 async def test_it_asks_nobody_but_its_model(
     sandbox: Sandbox, real_program: Path
 ) -> None:
@@ -182,7 +179,6 @@ async def test_it_asks_nobody_but_its_model(
     assert model.connections > 0
 
 
-@pytest.mark.case("FC-203")
 async def test_long_prompts_arrive_whole(sandbox: Sandbox, real_program: Path) -> None:
     prompt, system = f"{'p' * 300_000}-end-p", f"{'s' * 200_000}-end-s"
 
