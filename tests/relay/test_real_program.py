@@ -64,7 +64,6 @@ async def speaking(_: Request, stream: anyio.abc.SocketStream) -> None:
     await stream.send(LAST_CHUNK)
 
 
-@pytest.mark.case("FC-174")
 @pytest.mark.parametrize("name", peers.claude_code_programs() or ("none",), ids=str)
 async def test_it_is_answered_and_never_has_the_credential(
     test_image: str, name: Path

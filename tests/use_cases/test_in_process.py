@@ -294,7 +294,6 @@ def points() -> list[object]:
 
 
 @pytest.mark.parametrize(("number", "after"), points())
-@pytest.mark.case("FC-115", "FC-112")
 async def test_a_process_killed_at_a_write_is_followed_by_one_that_finishes(
     ground: Ground, number: int, after: bool
 ) -> None:
