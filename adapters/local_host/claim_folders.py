@@ -11,6 +11,7 @@ Everything here blocks; callers run it in a thread.
 """
 
 import errno
+import fcntl
 import json
 import os
 import secrets
@@ -18,6 +19,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import cast
@@ -33,7 +35,6 @@ FOLDERS = {"work": 0o755, "home": 0o700, "tmp": 0o700, "scratch": 0o700}
 MAKING = ".making-"
 MAKING_SECONDS_MAX = 600.0
 """After this long nobody is still making a folder."""
-REMOVALS_MAX = 100
 RECORD_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -182,16 +183,7 @@ def remove(folder: Path) -> None:
     """
     for half in folder.parent.glob(f"{MAKING}{folder.name}.*"):
         _remove_whole(half)
-    for attempt in range(1, REMOVALS_MAX + 1):
-        try:
-            _remove_whole(folder)
-        except OSError as fault:
-            # Somebody else is removing it too, and moves what we were looking at.
-            is_shared = fault.errno in (errno.ENOENT, errno.ENOTEMPTY)
-            if not is_shared or attempt == REMOVALS_MAX:
-                raise
-        else:
-            return
+    _remove_whole(folder)
 
 
 def sweep(root: Path) -> None:
@@ -215,9 +207,42 @@ def _remove_whole(folder: Path) -> None:
     Each folder below is moved up before it is emptied. So no path grows long,
     and what somebody mounted in there, which does not move, is never emptied.
     """
+    with _alone(folder) as is_there:
+        if is_there:
+            _remove_parts(folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """Wait until nobody else removes the folder; tell whether it is still there.
+
+    Who removes moves things about, so two at once would take them from under
+    each other's hands. The kernel ends the hold with the process that has it.
+    """
     if not folder.is_dir():
+        yield False
         return
-    folder.chmod(0o700)
+    try:
+        folder.chmod(0o700)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield _is_at(folder, handle)
+    finally:
+        os.close(handle)
+
+
+def _is_at(folder: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), folder.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove_parts(folder: Path) -> None:
     while below := [entry for entry in _entries(folder) if _is_folder(entry)]:
         for entry in below:
             emptied = _moved_up(entry, folder)

@@ -2,11 +2,13 @@
 """What is the local provider's own: folders, processes, environment and paths."""
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import anyio
@@ -566,6 +568,24 @@ async def test_destroying_at_once_succeeds_for_all(
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
             tasks.start_soon(provider.destroy, label)
+
+
+def test_a_folder_is_removed_by_one_at_a_time(tmp_path: Path) -> None:
+    folder = tmp_path / "claim"
+    (folder / "work").mkdir(parents=True)
+    other = os.open(folder, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+
+    with ThreadPoolExecutor(8) as threads:
+        removals = [threads.submit(claim_folders.remove, folder) for _ in range(8)]
+        done, waiting = wait(removals, timeout=0.3)
+        kept = list(folder.iterdir())
+        os.close(other)
+
+    assert (len(done), len(waiting)) == (0, 8)
+    assert kept == [folder / "work"]
+    assert [removal.exception() for removal in removals] == [None] * 8
+    assert not folder.exists()
 
 
 async def test_a_place_that_went_away_is_told(tmp_path: Path) -> None:
