@@ -18,7 +18,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -213,7 +213,7 @@ def _remove_whole(folder: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[bool]:
+def _alone(folder: Path) -> Generator[bool]:
     """Wait until nobody else removes the folder; tell whether it is still there.
 
     Who removes moves things about, so two at once would take them from under
