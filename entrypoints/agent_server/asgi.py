@@ -14,10 +14,10 @@ from typing import Final
 from starlette.applications import Starlette
 
 from ...ports.provided.secret_values import SecretValues
+from ..http_serving.answering import to_application
 from ..plug_ins import Surroundings
 from ..settings_reading import FILE_NAME, SettingsFile, read_settings
 from ..state_folder import open_state_folder, state_path
-from .app import to_application
 from .composition import open_agent_routes
 
 CONFIG_VARIABLE: Final = "LIVERY_CONFIG"

@@ -32,13 +32,13 @@ from ..composition import (
     open_provider,
     read_options,
 )
+from ..http_serving.session_cookies import SessionCookies
 from ..plug_ins import HarnessPlugIn, ProviderPlugIn, Surroundings, find
 from ..run_plan import RunPlan
 from ..settings import AgentServerSettings, HarnessSettings, SandboxSettings
 from ..settings_reading import SettingsFile
 from ..state_folder import StateFolder
-from .app import AgentRoutes
-from .session_cookies import SessionCookies
+from .app import COOKIE_KEY, AgentRoutes
 
 ARTIFACTS: Final = "artifacts"
 SUPERVISOR: Final = "supervisor"
@@ -68,7 +68,7 @@ async def open_agent_routes(
     ):
         yield AgentRoutes(
             served=served,
-            cookies=SessionCookies(settings.cookie_name, key),
+            cookies=SessionCookies(settings.cookie_name, key, key=COOKIE_KEY),
             body_bytes_max=settings.body_bytes_max,
             secrets=surroundings.secrets,
         )

@@ -3,20 +3,18 @@
 
 import json
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import cast
 
 import attrs
 
 from ...domain.agent_sessions import AgentSessionId
 from ...domain.digests import Json
-from ...domain.tasks import BadName, EpisodeId, TaskId
+from ...domain.tasks import EpisodeId, TaskId
 from ...ports.provided.session_grants import SessionGrant
 from ...ports.required.harness import ToolAccess, ToolTransport
 from ...ports.required.sandbox import SandboxAccess
-from .bodies import ACTIVATE, CLOSE, SEED, read_body, wrong_value
-
-ROOT: Final = "responses_create_params"
-"""How a harness calls the body of an activation when it names a field."""
+from ..http_serving.bodies import read_body, to_episode, wrong_value
+from .bodies import ACTIVATE, CLOSE, SEED
 
 
 @attrs.frozen(kw_only=True)
@@ -47,7 +45,7 @@ def to_seed(body: bytes) -> SeedMessage:
         raise wrong_value(("tool_accesses",), reason, cast("Json", tools))
     return SeedMessage(
         session=AgentSessionId(cast("str", read["agent_session_id"])),
-        episode=_episode(read),
+        episode=to_episode(read),
         grant=SessionGrant(
             task=TaskId(task["taskset"], task["task_id"]),
             access=_access(read.get("sandbox_access")),
@@ -61,29 +59,13 @@ def to_close(body: bytes) -> CloseMessage:
     read = read_body(body, CLOSE)
     return CloseMessage(
         session=AgentSessionId(cast("str", read["agent_session_id"])),
-        episode=_episode(read),
+        episode=to_episode(read),
     )
 
 
 def to_parameters(body: bytes) -> Mapping[str, Json]:
     """Read the body of an activation; raises `BodyRefused`."""
     return read_body(body, ACTIVATE)
-
-
-def place_of(field: str) -> tuple[str | int, ...]:
-    """Return where in a body a field is that a harness names."""
-    parts = field.removeprefix(f"{ROOT}.").replace("[", ".").replace("]", "").split(".")
-    return tuple(int(part) if part.isdecimal() else part for part in parts if part)
-
-
-def _episode(read: Mapping[str, Json]) -> EpisodeId:
-    given = cast("Mapping[str, Json]", read["episode_id"])
-    try:
-        return EpisodeId(
-            cast("str", given["rollout_id"]), int(cast("int", given.get("attempt", 0)))
-        )
-    except BadName as bad:
-        raise wrong_value(("episode_id", bad.field), str(bad), bad.value) from bad
 
 
 def _access(given: Json) -> SandboxAccess | None:

@@ -49,9 +49,9 @@ def serve_agent(shared: Shared, config: Path | None, state: Path | None) -> int:
 async def _serve(shared: Shared, file: SettingsFile, state: Path) -> int:
     try:
         # The libraries of the server come with an extra of the distribution.
-        from ..agent_server.app import to_application
         from ..agent_server.composition import open_agent_routes
-        from ..agent_server.serving import address_of, listen, serve_until
+        from ..http_serving.answering import to_application
+        from ..http_serving.serving import address_of, listen, serve_until
     except ModuleNotFoundError as missing:
         raise ExtraMissing("server", "agent", str(missing.name), "server") from missing
     settings = file.settings.agent_server

@@ -21,8 +21,8 @@ from ...domain.refusals import Refusal
 from ...domain.tasks import EpisodeId, TaskId
 from ..required.faults import Fault
 from ..required.harness import RequestRefused
-from ..required.participants import AgentClosed, ParticipantFailed, Turn
-from ..required.sandbox import SandboxAccess, SandboxLost
+from ..required.participants import AgentClosed, Lent, ParticipantFailed, Turn
+from ..required.sandbox import SandboxLost
 from .agent_sessions import AgentSessions
 from .log_context import logged_as
 from .session_grants import SessionGrant
@@ -40,7 +40,7 @@ class InProcessAgent:
         session: AgentSessionId,
         episode: EpisodeId,
         task: TaskId,
-        access: SandboxAccess | None,
+        lent: Lent,
     ) -> None:
         """Set the session up and reach its sandbox.
 
@@ -49,7 +49,7 @@ class InProcessAgent:
         """
         with logged_as(episode=episode.key, session=session):
             try:
-                grant = SessionGrant(task=task, access=access)
+                grant = SessionGrant(task=task, access=lent.access, tools=lent.tools)
                 await self.sessions.seed(session, episode, grant)
             except (Fault, Refusal) as error:
                 raise _failed("seed", error) from error

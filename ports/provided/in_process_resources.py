@@ -42,8 +42,8 @@ from ...domain.tasks import EpisodeId, Task
 from ..required.clock import Clock
 from ..required.faults import Fault
 from ..required.journal import Journal, resources_session_stream
-from ..required.participants import ParticipantFailed, Turn
-from ..required.sandbox import SandboxAccess, SandboxLost
+from ..required.participants import Lent, ParticipantFailed, TaskState, Turn
+from ..required.sandbox import SandboxLost
 from ..required.sandbox_provider import CapacityExhausted, ClaimLabel, SandboxSpec
 from ..required.world import TaskRefused, World
 from .carry_out import Standing, carry_out, read_state
@@ -84,8 +84,8 @@ class InProcessResources:
 
     async def seed(
         self, session: ResourcesSessionId, episode: EpisodeId, task: Task
-    ) -> SandboxAccess | None:
-        """Build the world; return access to its sandbox, if it has one.
+    ) -> Lent:
+        """Build the world; return what it lends.
 
         Raises:
             ParticipantFailed: It could not be built; what was made was given back.
@@ -95,6 +95,10 @@ class InProcessResources:
                 return await self._seed(session, episode, task)
             except (Fault, Refusal) as error:
                 raise _failed("seed", error) from error
+
+    async def task_state(self, session: ResourcesSessionId) -> TaskState:
+        """Return that no call of a tool has finished: the world has none."""
+        return TaskState()
 
     async def verify(
         self,
@@ -130,7 +134,7 @@ class InProcessResources:
 
     async def _seed(
         self, session: ResourcesSessionId, episode: EpisodeId, task: Task
-    ) -> SandboxAccess | None:
+    ) -> Lent:
         self.world.check(task)
         seed = SeedResources(
             session=session,
@@ -151,7 +155,7 @@ class InProcessResources:
                 at=self.clock.now(),
             )
             lent.standing = await self._carry_out(session, built, known=standing)
-        return None if lent.held is None else lent.held.sandbox.access()
+        return Lent(access=None if lent.held is None else lent.held.sandbox.access())
 
     async def _hold(
         self,

@@ -187,7 +187,7 @@ class _Running:
         if phase in _ENDED:
             return None
         with _Timed(self, "seed"):
-            access = await self.use.resources.seed(
+            lent = await self.use.resources.seed(
                 self._resources_session, self.episode, self.task
             )
             if phase is EpisodePhase.SEEDING:
@@ -201,7 +201,7 @@ class _Running:
                 )
             if self.standing.state.response is None:
                 await self.use.agent.seed(
-                    self._agent_session, self.episode, self.task.task_id, access
+                    self._agent_session, self.episode, self.task.task_id, lent
                 )
         turn = await self._turn()
         if turn.outcome is Outcome.SANDBOX_ERROR:

@@ -17,6 +17,7 @@ from ...domain.failures import FailureKind
 from ...domain.resources_sessions import ResourcesSessionId
 from ...domain.tasks import EpisodeId, Task, TaskId
 from .faults import Fault
+from .harness import ToolAccess
 from .sandbox import SandboxAccess
 
 
@@ -54,13 +55,36 @@ class AgentClosed:
     """Why nothing of the harness can write any more; None when nobody saw that."""
 
 
+@attrs.frozen(kw_only=True)
+class Lent:
+    """What a seeded resources session lends the agent."""
+
+    access: SandboxAccess | None = None
+    """The sandbox, if it lends one."""
+    tools: tuple[ToolAccess, ...] = ()
+    """How the task's apps are reached by the agent's own calls, in the order tried."""
+
+
+@attrs.frozen(kw_only=True)
+class TaskState:
+    """What the last finished tool call left of a task."""
+
+    complete: bool = False
+    revision: int = 0
+    """How many calls have finished."""
+
+
 class Resources(Protocol):
     """Owns the task's world and the grade. Methods raise `ParticipantFailed`."""
 
     async def seed(
         self, session: ResourcesSessionId, episode: EpisodeId, task: Task
-    ) -> SandboxAccess | None:
-        """Build the world; return access to the sandbox that it lends, if any."""
+    ) -> Lent:
+        """Build the world; return what it lends."""
+        ...
+
+    async def task_state(self, session: ResourcesSessionId) -> TaskState:
+        """Return what the last finished tool call left."""
         ...
 
     async def verify(
@@ -88,9 +112,9 @@ class Agent(Protocol):
         session: AgentSessionId,
         episode: EpisodeId,
         task: TaskId,
-        access: SandboxAccess | None,
+        lent: Lent,
     ) -> None:
-        """Set the session up."""
+        """Set the session up with what the resources lend."""
         ...
 
     async def activate(

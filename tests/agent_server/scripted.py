@@ -17,8 +17,9 @@ from livery.domain.activations import Outcome
 from livery.domain.agent_sessions import AgentSessionId, SeedStarted
 from livery.domain.claims import OwnerId
 from livery.domain.digests import Json
-from livery.entrypoints.agent_server.app import AgentRoutes, to_application
-from livery.entrypoints.agent_server.session_cookies import SessionCookies
+from livery.entrypoints.agent_server.app import COOKIE_KEY, AgentRoutes
+from livery.entrypoints.http_serving.answering import to_application
+from livery.entrypoints.http_serving.session_cookies import SessionCookies
 from livery.ports.provided.activate_harness import ActivateHarness, Equipment
 from livery.ports.provided.admit_sessions import AdmitSessions
 from livery.ports.provided.agent_sessions import AgentSessions
@@ -270,7 +271,7 @@ async def serving(
     async with serve_sessions(sessions, admit, patience or Patience()) as served:
         routes = AgentRoutes(
             served=served,
-            cookies=SessionCookies(COOKIE, "a secret of the tests"),
+            cookies=SessionCookies(COOKIE, "a secret of the tests", key=COOKIE_KEY),
             body_bytes_max=body_bytes_max,
             secrets=SecretValues(),
         )

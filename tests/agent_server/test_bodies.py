@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from livery.domain.agent_sessions import AgentSessionId
 from livery.domain.tasks import EpisodeId, TaskId
-from livery.entrypoints.agent_server.bodies import BodyRefused
 from livery.entrypoints.agent_server.messages import (
-    place_of,
     to_close,
     to_parameters,
     to_seed,
 )
+from livery.entrypoints.http_serving.answers import place_of
+from livery.entrypoints.http_serving.bodies import BodyRefused
 from livery.ports.required.harness import ToolAccess, ToolTransport
 from livery.ports.required.sandbox import SandboxAccess
 

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from livery.entrypoints.agent_server.asgi import application
-from livery.entrypoints.agent_server.session_cookies import SessionCookies, Visitor
+from livery.entrypoints.http_serving.session_cookies import SessionCookies, Visitor
 from livery.entrypoints.settings_reading import SettingsRefused
 
 from .processes import Ground
@@ -23,7 +23,7 @@ from .scripted import seed
 
 pytestmark = pytest.mark.anyio
 
-COOKIES = SessionCookies("A___b", "secret")
+COOKIES = SessionCookies("A___b", "secret", key="agent_session_id")
 
 
 def asked(value: str | None) -> Request:

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from livery.entrypoints.agent_server.serving import KEEP_ALIVE_SECONDS
+from livery.entrypoints.http_serving.serving import KEEP_ALIVE_SECONDS
 
 from .processes import Ground, Process
 from .scripted import HELLO

@@ -15,7 +15,7 @@ from livery.domain.rollouts import RecordKind, owed, rollout_id
 from livery.domain.tasks import EpisodeId
 from livery.ports.provided.collect_rollouts import Progress
 from livery.ports.required.artifact_store import Reader, Shelf
-from livery.ports.required.participants import ParticipantFailed
+from livery.ports.required.participants import Lent, ParticipantFailed
 
 from .outside import Killed, MortalJournal, Outside
 from .stable import OWNER, Ground, Stable, task
@@ -35,8 +35,8 @@ def ground(tmp_path: Path) -> Ground:
 
 
 async def seeded(stable: Stable) -> None:
-    access = await stable.resources.seed(RESOURCES, EPISODE, task())
-    await stable.agent.seed(AGENT, EPISODE, task().task_id, access)
+    lent = await stable.resources.seed(RESOURCES, EPISODE, task())
+    await stable.agent.seed(AGENT, EPISODE, task().task_id, lent)
 
 
 async def until_started(ground: Ground) -> None:
@@ -138,7 +138,7 @@ async def test_close_without_an_activation_answers_the_same_each_time(
         again = await it.agent.close(AGENT, EPISODE)
         never = await it.agent.close(AgentSessionId("never"), EPISODE)
         with pytest.raises(ParticipantFailed, match="already closed"):
-            await it.agent.seed(AGENT, EPISODE, task().task_id, None)
+            await it.agent.seed(AGENT, EPISODE, task().task_id, Lent())
         await it.resources.close(RESOURCES, EPISODE)
 
     assert closed == again

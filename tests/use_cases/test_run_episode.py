@@ -22,7 +22,9 @@ from livery.ports.provided.run_episode import Row, RunEpisode
 from livery.ports.required.journal import Journal
 from livery.ports.required.participants import (
     AgentClosed,
+    Lent,
     ParticipantFailed,
+    TaskState,
     Turn,
 )
 from livery.ports.required.sandbox import SandboxAccess
@@ -76,9 +78,12 @@ class FakeResources:
 
     async def seed(
         self, session: ResourcesSessionId, episode: EpisodeId, task: Task
-    ) -> SandboxAccess | None:
+    ) -> Lent:
         await self.partners.step("resources.seed")
-        return ACCESS
+        return Lent(access=ACCESS)
+
+    async def task_state(self, session: ResourcesSessionId) -> TaskState:
+        return TaskState()
 
     async def verify(
         self,
@@ -106,9 +111,9 @@ class FakeAgent:
         session: AgentSessionId,
         episode: EpisodeId,
         task: TaskId,
-        access: SandboxAccess | None,
+        lent: Lent,
     ) -> None:
-        assert access == ACCESS
+        assert lent == Lent(access=ACCESS)
         await self.partners.step("agent.seed")
 
     async def activate(

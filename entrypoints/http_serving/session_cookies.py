@@ -18,7 +18,6 @@ from starlette.responses import Response
 
 MAX_AGE_SECONDS: Final = 14 * 24 * 3600
 
-_SESSION: Final = "agent_session_id"
 _VISITOR: Final = "session_id"
 
 
@@ -28,7 +27,7 @@ class Visitor:
 
     visitor: str
     session: str | None = None
-    """The agent session that the cookie names."""
+    """The session that the cookie names."""
 
 
 @attrs.frozen
@@ -37,12 +36,14 @@ class SessionCookies:
 
     name: str
     _secret: str = attrs.field(repr=False)
+    key: str = attrs.field(kw_only=True)
+    """What the payload calls the session."""
 
     def read(self, request: Request) -> Visitor:
         """Return who asks; somebody new without a cookie of ours."""
         value = request.cookies.get(self.name)
         found = self._payload(value or "")
-        visitor, session = found.get(_VISITOR), found.get(_SESSION)
+        visitor, session = found.get(_VISITOR), found.get(self.key)
         return Visitor(
             visitor if isinstance(visitor, str) else str(uuid.uuid4()),
             session if isinstance(session, str) else None,
@@ -52,7 +53,7 @@ class SessionCookies:
         """Set the cookie on a reply."""
         payload: dict[str, str] = {_VISITOR: visitor.visitor}
         if visitor.session is not None:
-            payload[_SESSION] = visitor.session
+            payload[self.key] = visitor.session
         value = self._signer.sign(b64encode(json.dumps(payload).encode())).decode()
         response.headers["vary"] = "Cookie"
         response.headers.append(

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a route is answered: the body read within bounds, and nobody when all have left.
+
+Every handler notices within a moment that its client has left, and answers nobody
+then; what must go on without a caller does so in a task of its own. No middleware
+stands between a client and its handler.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import anyio
+import attrs
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute
+from starlette.types import Receive, Scope, Send
+
+from ...domain.refusals import Refusal
+from ...ports.provided.log_context import logged_as
+from ...ports.provided.secret_values import SecretValues
+from ...ports.required.faults import Fault
+from . import answers
+from .bodies import BodyRefused
+from .session_cookies import SessionCookies, Visitor
+
+log = logging.getLogger(__name__)
+
+BODY_SECONDS: Final = 60.0
+"""How long a client may take to send a body."""
+HEALTH_PATHS: Final = ("/", "/health", "/healthz", "/livez")
+READY_PATH: Final = "/readyz"
+
+_TOO_LARGE: Final = 413
+_TOO_SLOW: Final = 408
+_SHUTTING_DOWN: Final = 503
+_UNEXPECTED: Final = 500
+
+
+@attrs.frozen
+class Asked:
+    """A request, as far as it is read for every handler."""
+
+    request: Request
+    body: bytes
+    visitor: Visitor
+
+
+@attrs.frozen
+class Answer:
+    """A reply, and the session that the cookie names from now on."""
+
+    response: Response
+    session: str | None = None
+
+
+Handler = Callable[[Asked], Awaitable[Answer]]
+
+
+class Unsent(Response):
+    """What a client that has left is sent: nothing."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send nothing."""
+
+
+@attrs.frozen(kw_only=True)
+class Answering:
+    """Makes routes' endpoints out of handlers."""
+
+    cookies: SessionCookies | None
+    """None: the server knows nobody by a cookie."""
+    body_bytes_max: int
+    secrets: SecretValues
+
+    def __call__(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint of a handler."""
+
+        async def answered(request: Request) -> Response:
+            visitor = Visitor("") if not self.cookies else self.cookies.read(request)
+            try:
+                body = await self._body(request)
+                answer = await self._answer(handler, Asked(request, body, visitor))
+            except ClientDisconnect:
+                log.info("The client left before it was answered")
+                return Unsent()
+            except HTTPException as refused:
+                answer = Answer(told_as_http(refused))
+            if self.cookies and answer.response.status_code != _UNEXPECTED:
+                if answer.session is not None:
+                    visitor = attrs.evolve(visitor, session=answer.session)
+                self.cookies.set(answer.response, visitor)
+            return answer.response
+
+        return answered
+
+    async def _body(self, request: Request) -> bytes:
+        """Read the body, as far as it may be long and slow."""
+        body = bytearray()
+        try:
+            with anyio.fail_after(BODY_SECONDS):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > self.body_bytes_max:
+                        told = f"The body is longer than {self.body_bytes_max} bytes."
+                        raise HTTPException(_TOO_LARGE, told)
+        except TimeoutError as late:
+            told = f"The body did not come within {BODY_SECONDS:g} seconds."
+            raise HTTPException(_TOO_SLOW, told) from late
+        return bytes(body)
+
+    async def _answer(self, handler: Handler, asked: Asked) -> Answer:
+        """Have the handler answer, unless the client leaves before."""
+        found: list[Answer] = []
+        async with anyio.create_task_group() as group:
+            group.start_soon(_cancel_when_left, asked.request, group.cancel_scope)
+            found.append(await self._carried_out(handler, asked))
+            group.cancel_scope.cancel()
+        if not found:
+            raise ClientDisconnect
+        return found[0]
+
+    async def _carried_out(self, handler: Handler, asked: Asked) -> Answer:
+        with logged_as(session=asked.visitor.session or ""):
+            try:
+                return await handler(asked)
+            except BodyRefused as refused:
+                return Answer(answers.unreadable(refused))
+            except HTTPException as refused:
+                return Answer(told_as_http(refused))
+            except (Refusal, Fault) as error:
+                return Answer(answers.not_done(error, masked=self.secrets.masked))
+            except Exception:
+                log.exception("A request hit a mistake of ours")
+                told = {"detail": "Internal server error", "kind": "unexpected"}
+                return Answer(JSONResponse(told, _UNEXPECTED))
+
+
+def to_application(
+    routes: Sequence[BaseRoute],
+    lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None,
+) -> Starlette:
+    """Return the application of some routes."""
+    return Starlette(
+        routes=routes, exception_handlers={HTTPException: _http}, lifespan=lifespan
+    )
+
+
+async def alive(request: Request) -> JSONResponse:
+    """Answer that the server is there."""
+    return JSONResponse({"status": "ok"})
+
+
+def readiness(draining: Callable[[], bool]) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint that tells whether new work is taken."""
+
+    async def ready(request: Request) -> Response:
+        if draining():
+            return JSONResponse({"status": "shutting down"}, _SHUTTING_DOWN)
+        return await alive(request)
+
+    return ready
+
+
+def told_as_http(error: HTTPException) -> JSONResponse:
+    """Return the answer to what Starlette refuses."""
+    return JSONResponse(
+        {"detail": error.detail}, error.status_code, headers=error.headers
+    )
+
+
+async def _cancel_when_left(request: Request, scope: anyio.CancelScope) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        continue
+    scope.cancel()
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "it is registered for these"
+    return told_as_http(error)
