@@ -80,6 +80,20 @@ def own_temporary_folder(
     shutil.rmtree(folder)
 
 
+@pytest.fixture
+def public_path(own_temporary_folder: Path) -> Iterator[Path]:
+    """A folder that every user of this machine can reach and write to.
+
+    `tmp_path` is none: pytest keeps its parents to their owner, and takes their
+    modes back whenever another pytest starts here.
+    """
+    own_temporary_folder.chmod(0o711)
+    folder = Path(tempfile.mkdtemp(prefix="public-"))
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(
     request: pytest.FixtureRequest, own_temporary_folder: Path

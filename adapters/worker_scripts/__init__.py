@@ -15,6 +15,7 @@ PROGRAMS = ("worker", "supervisor", "archive", "relay", "mailbox", "runtimes")
 
 _BUNDLE = """\
 # SPDX-License-Identifier: Apache-2.0
+import gc
 import sys
 import types
 
@@ -34,8 +35,11 @@ def load(name, source):
 package = types.ModuleType("livery_program")
 package.__path__ = []
 sys.modules["livery_program"] = package
+gc.disable()  # Nothing of what is loaded here is ever garbage.
 {loads}
-sys.exit(load({name!r}, {source!r}).main(sys.argv[1:]))
+main = load({name!r}, {source!r}).main
+gc.enable()
+sys.exit(main(sys.argv[1:]))
 """
 
 _BOOTSTRAP = """\

@@ -444,39 +444,32 @@ async def test_a_full_disk_is_told_and_leaves_nothing(
 @pytest.mark.peer("root")
 @pytest.mark.case("FC-067")
 async def test_files_belong_to_the_user_they_are_put_for(
-    worker: RunningWorker, tmp_path: Path
+    worker: RunningWorker, public_path: Path
 ) -> None:
-    tmp_path.chmod(0o777)
-    for parent in list(tmp_path.parents)[:3]:
-        parent.chmod(parent.stat().st_mode | 0o111)
+    await put(worker, public_path / "new/file", b"x", user="4321:8765")
 
-    await put(worker, tmp_path / "new/file", b"x", user="4321:8765")
-
-    seen = (tmp_path / "new/file").stat()
+    seen = (public_path / "new/file").stat()
     assert (seen.st_uid, seen.st_gid) == (4321, 8765)
-    assert (tmp_path / "new").stat().st_uid == 4321
+    assert (public_path / "new").stat().st_uid == 4321
 
 
 @pytest.mark.peer("root")
 async def test_a_planted_link_opens_nothing_to_its_planter(
-    worker: RunningWorker, tmp_path: Path
+    worker: RunningWorker, public_path: Path
 ) -> None:
-    for parent in list(tmp_path.parents)[:3]:
-        parent.chmod(parent.stat().st_mode | 0o111)
-    tmp_path.chmod(0o777)
-    (tmp_path / "roots").mkdir(mode=0o755)
-    (tmp_path / "roots/secret").write_text("root's alone")
-    (tmp_path / "roots/secret").chmod(0o600)
-    (tmp_path / "link").symlink_to("roots")
+    (public_path / "roots").mkdir(mode=0o755)
+    (public_path / "roots/secret").write_text("root's alone")
+    (public_path / "roots/secret").chmod(0o600)
+    (public_path / "link").symlink_to("roots")
 
     with pytest.raises(FileForbidden):
-        await put(worker, tmp_path / "link/planted", b"x", user="4321")
+        await put(worker, public_path / "link/planted", b"x", user="4321")
     with pytest.raises(FileForbidden):
-        await get(worker, tmp_path / "link/secret", user="4321")
+        await get(worker, public_path / "link/secret", user="4321")
     with pytest.raises(FileForbidden, match="no user"):
-        await get(worker, tmp_path / "link/secret", user="nobody-at-all")
+        await get(worker, public_path / "link/secret", user="nobody-at-all")
 
-    assert os.listdir(tmp_path / "roots") == ["secret"]
+    assert os.listdir(public_path / "roots") == ["secret"]
     assert (await worker.sh("id -u")).stdout.kept == b"0\n"
 
 

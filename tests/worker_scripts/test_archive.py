@@ -142,20 +142,19 @@ def test_what_is_no_content_is_left_out_and_told(
 
 @pytest.mark.peer("root")
 def test_what_cannot_be_read_is_left_out_and_told(
-    archiver: Archiver, tmp_path: Path
+    archiver: Archiver, public_path: Path
 ) -> None:
-    for parent in list(tmp_path.parents)[:3]:
-        parent.chmod(0o755)
-    tmp_path.chmod(0o777)
-    (tmp_path / "x/closed").mkdir(parents=True)
-    (tmp_path / "x/secret").write_text("s")
-    (tmp_path / "x/secret").chmod(0)
-    (tmp_path / "x/closed").chmod(0)
+    (public_path / "x/closed").mkdir(parents=True)
+    (public_path / "x/secret").write_text("s")
+    (public_path / "x/secret").chmod(0)
+    (public_path / "x/closed").chmod(0)
 
+    script = public_path / "archive.py"
+    script.write_bytes(archiver.script.read_bytes())
     drop = ["setpriv", "--reuid=4321", "--regid=4321", "--clear-groups"]
-    words = ["pack", tmp_path / "x", tmp_path / "x.tar"]
+    words = ["pack", public_path / "x", public_path / "x.tar"]
     ended = subprocess.run(
-        [*drop, "python3", "-I", "-S", archiver.script, *words],
+        [*drop, "python3", "-I", "-S", script, *words],
         capture_output=True,
         check=True,
         env={"PATH": "/usr/bin:/bin"},
