@@ -29,12 +29,21 @@ SUITES = (
     "exec service",
     "file service",
     "session core",
+    "session API",
+    "gym wire",
+    "harness port",
+    "harness: claude code",
+    "harness runner",
+    "model relay",
+    "transcript",
+    "codec",
+    "server",
     "leak fixture",
     "naming",
     "config",
     "errors",
 )
-"""Where a case's test goes, for the cases that the main job owes."""
+"""Where a case's test goes, for the cases that are owed."""
 
 _ID = re.compile(r"FC-\d{3}")
 _RUN_ORDER = ("skipped", "passed", "failed")

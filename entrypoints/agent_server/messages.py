@@ -3,18 +3,21 @@
 
 import json
 from collections.abc import Mapping
-from typing import cast
+from typing import Final, cast
 
 import attrs
 
 from ...domain.agent_sessions import AgentSessionId
 from ...domain.digests import Json
 from ...domain.tasks import EpisodeId, TaskId
-from ...ports.provided.session_grants import SessionGrant
+from ...ports.provided.session_grants import SHARED_WORD, SessionGrant
 from ...ports.required.harness import ToolAccess, ToolTransport
 from ...ports.required.sandbox import SandboxAccess
 from ..http_serving.bodies import read_body, to_episode, wrong_value
 from .bodies import ACTIVATE, CLOSE, SEED
+
+RESERVED: Final = "livery."
+"""What words of a descriptor may not begin with, but for `SHARED_WORD`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -74,6 +77,11 @@ def _access(given: Json) -> SandboxAccess | None:
     access = cast("Mapping[str, Json]", given)
     connection = cast("Mapping[str, Json]", access["connection"])
     descriptor = cast("Mapping[str, Json]", connection["descriptor"])
+    for word, value in descriptor.items():
+        if word.startswith(RESERVED) and word != SHARED_WORD:
+            place = ("sandbox_access", "connection", "descriptor", word)
+            reason = f"words that begin with {RESERVED!r} are Livery's own"
+            raise wrong_value(place, reason, value)
     return SandboxAccess(
         provider=cast("str", connection["provider_config_ref"]),
         descriptor={

@@ -7,7 +7,7 @@ as artifacts, and a bounded part of it is read into the answer.
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
@@ -60,6 +60,7 @@ from .run_receipts import (
     Vanished,
 )
 from .supervised_run import SandboxSession, Stream
+from .token_data import with_whole_token_data
 
 READ_BYTES_MAX: Final = 4 * 1024 * 1024
 """How much of each output is read into memory for the answer, half from each end."""
@@ -301,6 +302,8 @@ class ActivateHarness:
             reading = attrs.evolve(
                 reading, outcome=outcome, reason=_reason(reading, capture)
             )
+        output, gaps = with_whole_token_data(reading.output)
+        reading = attrs.evolve(reading, output=output)
         response = to_response(
             reading,
             attempt.request.parameters,
@@ -310,7 +313,7 @@ class ActivateHarness:
         return Ending(
             outcome=reading.outcome,
             reply=_json(response),
-            observations=_json(_bundle(reading.observations)),
+            observations=_json(_bundle(reading.observations, gaps)),
             stillness=stillness,
             upstream_failed=reading.upstream_failed,
             reason=reading.reason,
@@ -403,11 +406,13 @@ def _reason(reading: Reading, capture: Capture) -> str:
     return capture.reason or how or reading.reason
 
 
-def _bundle(observations: Observations) -> Mapping[str, Json]:
+def _bundle(
+    observations: Observations, more_gaps: Iterable[Mapping[str, Json]]
+) -> Mapping[str, Json]:
     return {
         "source": observations.source,
         "records": [dict(record) for record in observations.records],
-        "gaps": [dict(gap) for gap in observations.gaps],
+        "gaps": [dict(gap) for gap in (*observations.gaps, *more_gaps)],
     }
 
 

@@ -69,6 +69,9 @@ class ScriptedHarness:
     fault: Exception | None = None
     """Raised when it should run."""
     hangs: bool = False
+    outcome: Outcome = Outcome.COMPLETED
+    items: tuple[Mapping[str, Json], ...] = ()
+    """More items of the answer."""
     started: list[HarnessRequest] = attrs.field(factory=list[HarnessRequest])
     places: list[Place] = attrs.field(factory=list[Place])
     running: anyio.Event = attrs.field(factory=anyio.Event)
@@ -104,8 +107,8 @@ class ScriptedHarness:
             "content": [{"type": "output_text", "text": "done", "annotations": []}],
         }
         return Reading(
-            outcome=Outcome.CANCELLED if capture.stopped else Outcome.COMPLETED,
-            output=(message,),
+            outcome=Outcome.CANCELLED if capture.stopped else self.outcome,
+            output=(message, *self.items),
             observations=Observations(source=self.name, records=(record,)),
         )
 

@@ -216,3 +216,66 @@ def test_any_body_is_read_or_refused_in_json(value: object) -> None:
         except BodyRefused as refused:
             told = json.dumps([one.told() for one in refused.mistakes])
         assert told
+
+
+@pytest.mark.case("FC-080")
+def test_a_word_of_a_descriptor_cannot_be_one_of_ours() -> None:
+    for word in ("livery.claim", "livery.owner", "livery.expires", "livery."):
+        words = {"sandbox_id": "x", word: "y", "livery.shared": "true"}
+        connection = {"provider_config_ref": "b", "descriptor": words}
+        access = {**ACCESS, "connection": connection}
+
+        assert mistakes(with_(sandbox_access=access)) == [
+            ("value_error", ("sandbox_access", "connection", "descriptor", word))
+        ]
+
+
+@pytest.mark.case("FC-253")
+def test_what_may_be_left_out_decides_no_choice() -> None:
+    direct = {
+        "kind": "direct_http",
+        "name": "d",
+        "required": True,
+        "base_url": "http://h/",
+    }
+    mcp = {"kind": "mcp", "name": "m", "required": True, "connection": {"url": "u"}}
+    access = {
+        "connection": {"provider_config_ref": "b", "descriptor": {}},
+        "workdir": "/w",
+    }
+    spelled = {
+        **access,
+        "connection": {**access["connection"], "kind": "direct"},  # type: ignore[dict-item]
+    }
+    bodies = [
+        with_(tool_accesses=[direct, mcp], sandbox_access=access),
+        with_(
+            tool_accesses=[
+                {**direct, "cookies": {}, "headers": {}},
+                {
+                    **mcp,
+                    "connection": {
+                        "url": "u",
+                        "transport": "streamable_http",
+                        "headers": {},
+                    },
+                },
+            ],
+            sandbox_access=spelled,
+        ),
+    ]
+
+    short, long = (to_seed(json.dumps(body).encode()) for body in bodies)
+
+    assert short == long
+    assert [tool.transport for tool in short.grant.tools] == ["direct_http", "mcp"]
+
+
+@pytest.mark.case("FC-250", "FC-251")
+def test_a_misspelt_field_and_a_text_for_a_list_are_named() -> None:
+    body = with_(sandbox_acess=None, tool_accesses="direct_http")
+
+    assert mistakes(body) == [
+        ("extra_forbidden", ("sandbox_acess",)),
+        ("list_type", ("tool_accesses",)),
+    ]

@@ -151,12 +151,13 @@ LOG = """
 |---|---|---|---|---|---|---|---|
 | FC-001 | a | b | c | d | sandbox port contract; each provider | leak | untried |
 | FC-002 | a | b | c | d | k8s claim provider; naming module | leak | untried |
-| FC-003 | a | b | c | d | k8s claim provider; session API | leak | untried |
+| FC-003 | a | b | c | d | k8s claim provider; reaper | leak | untried |
+| FC-004 | a | b | c | d | gym wire, codec | leak | untried |
 """
 
 
 def test_a_case_is_owed_when_its_place_is_ours() -> None:
-    assert cases.owed_in(LOG) == ["FC-001", "FC-002"]
+    assert cases.owed_in(LOG) == ["FC-001", "FC-002", "FC-004"]
 
 
 def test_the_list_of_owed_cases_is_that_of_the_log() -> None:

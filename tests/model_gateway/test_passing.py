@@ -111,6 +111,27 @@ async def test_a_stream_passes_through_as_it_comes() -> None:
     assert 0 < (call.first_token_seconds or 0) <= call.seconds
 
 
+@pytest.mark.case("FC-182")
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"output": [{"type": "thought_graph", "nodes": [ 1.50 ]}], "usage": null}',
+        b'{"content": [{"type": "hologram"}], "usage": {"new_tokens": {"x": "y"}}}',
+        b'{"choices": "none of the kind"}',
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses"])
+async def test_what_nobody_knows_yet_is_passed_on_untouched(
+    path: str, body: bytes
+) -> None:
+    async with gateway(says(answer(200, body))) as gate:
+        reply = await gate.post(asking(), path)
+        call = await gate.call()
+
+    assert (reply.status_code, reply.content) == (200, body)
+    assert call.end is CallEnd.ANSWERED
+
+
 @pytest.mark.case("FC-186")
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions"])
 async def test_a_silent_upstream_does_not_leave_the_caller_in_silence(

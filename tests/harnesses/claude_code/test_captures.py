@@ -184,7 +184,6 @@ async def test_tool_calls_have_their_times() -> None:
         assert 0 <= call["duration_ms"] < 5000
 
 
-@pytest.mark.case("FC-196")
 @pytest.mark.parametrize("name", ["api-401", "connection-dropped-default-retries"])
 async def test_a_failing_model_is_no_answer_of_the_model(name: str) -> None:
     # The second time as the program once did it: with status 0.
@@ -255,7 +254,6 @@ async def test_an_output_cut_in_the_middle_is_filled_in_its_order() -> None:
     assert reading.outcome is Outcome.COMPLETED
 
 
-@pytest.mark.case("FC-214")
 async def test_nothing_of_ours_hangs_on_the_programs_session_id() -> None:
     whole = recorded("success-write-bash-edit")
     lines = whole.splitlines(keepends=True)

@@ -110,6 +110,14 @@ async def test_the_receipt_and_the_result_are_weighed(
     assert bool(reading.reason) is (outcome is not Outcome.COMPLETED)
 
 
+@pytest.mark.case("FC-214")
+async def test_the_program_s_own_session_id_changes_nothing_of_ours() -> None:
+    def named(id: str) -> Capture:
+        return ran(*({**event, "session_id": id} for event in WORKED))
+
+    assert await read(named("first")) == await read(named("resumed"))
+
+
 @pytest.mark.parametrize(
     ("fields", "outcome", "error_type"),
     [
