@@ -13,7 +13,7 @@ from starlette.types import Message
 from livery.domain.activations import Outcome
 from livery.domain.claims import ClaimId
 from livery.domain.digests import Json
-from livery.entrypoints.agent_server.app import to_application
+from livery.entrypoints.http_serving.answering import to_application
 from livery.ports.required.sandbox import SandboxFailed, SandboxLost
 
 from ..use_cases.outside import OWNER
