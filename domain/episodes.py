@@ -5,6 +5,8 @@ An episode waits, seeds its participants, acts, verifies, cleans up and is done,
 with a result or a failure, never both. That a participant will have to be closed
 is a fact before it is seeded, so whatever happens in between, cleaning knows whom
 to close, in reverse order. Verification starts only when the agent is closed.
+An episode is in the hands of one process, its holder; when that one has died,
+another takes it over.
 """
 
 from enum import StrEnum
@@ -12,6 +14,7 @@ from typing import ClassVar, Final, assert_never
 
 import attrs
 
+from .claims import Holder
 from .deciders import Decider, Instant, Table, may_follow, next_phase
 from .digests import RequestDigest
 from .failures import Failure
@@ -45,6 +48,17 @@ class QueueEpisode:
     episode: EpisodeId
     task: TaskId
     request: RequestDigest
+    holder: Holder | None = None
+    """The process that runs it; None where only one can."""
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class TakeOverEpisode:
+    """Asks for `holder` to go on with what `taken_from` left when it died."""
+
+    taken_from: Holder | None
+    holder: Holder
     at: Instant
 
 
@@ -76,6 +90,16 @@ class NoteSeeded:
 class StartTurn:
     """Asks to activate the agent."""
 
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class NoteStep:
+    """Tells what one step of the turn came to, JSON text; more may follow."""
+
+    number: int
+    """From 0, in order."""
+    step: str
     at: Instant
 
 
@@ -136,10 +160,12 @@ class Finish:
 
 Command = (
     QueueEpisode
+    | TakeOverEpisode
     | Admit
     | StartSeed
     | NoteSeeded
     | StartTurn
+    | NoteStep
     | EndTurn
     | StartVerifying
     | NoteVerified
@@ -157,6 +183,15 @@ class EpisodeQueued:
     episode: EpisodeId
     task: TaskId
     request: RequestDigest
+    holder: Holder | None = None
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class EpisodeTakenOver:
+    """`holder` goes on with the episode."""
+
+    holder: Holder
     at: Instant
 
 
@@ -188,6 +223,14 @@ class ParticipantSeeded:
 class TurnStarted:
     """The agent was asked to act."""
 
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class StepEnded:
+    """The agent went one step of the turn."""
+
+    step: str
     at: Instant
 
 
@@ -248,10 +291,12 @@ class EpisodeDone:
 
 Event = (
     EpisodeQueued
+    | EpisodeTakenOver
     | EpisodeAdmitted
     | CleanupOwed
     | ParticipantSeeded
     | TurnStarted
+    | StepEnded
     | TurnEnded
     | VerifyingStarted
     | EpisodeVerified
@@ -265,10 +310,12 @@ _P = EpisodePhase
 _RUNNING: Final = (_P.WAITING, _P.SEEDING, _P.ACTING, _P.VERIFYING)
 TRANSITIONS: Final[Table[EpisodePhase]] = {
     (_P.ABSENT, EpisodeQueued): _P.WAITING,
+    **{(phase, EpisodeTakenOver): phase for phase in (*_RUNNING, _P.CLEANING)},
     (_P.WAITING, EpisodeAdmitted): _P.SEEDING,
     (_P.SEEDING, CleanupOwed): _P.SEEDING,
     (_P.SEEDING, ParticipantSeeded): _P.SEEDING,
     (_P.SEEDING, TurnStarted): _P.ACTING,
+    (_P.ACTING, StepEnded): _P.ACTING,
     (_P.ACTING, TurnEnded): _P.ACTING,
     (_P.ACTING, ParticipantClosed): _P.ACTING,
     (_P.ACTING, ParticipantUnclosed): _P.ACTING,
@@ -287,11 +334,14 @@ class Episode:
 
     phase: EpisodePhase = EpisodePhase.ABSENT
     queued: EpisodeQueued | None = None
+    holder: Holder | None = None
     owed: tuple[tuple[Participant, str], ...] = ()
     """Whom cleaning still has to close, in the order of their seeds."""
     seeded: frozenset[Participant] = frozenset()
     unclosed: tuple[tuple[Participant, str], ...] = ()
     """Whom cleaning tried to close in vain, with the reason."""
+    steps: tuple[str, ...] = ()
+    """What the steps of the turn came to, in order; none where it has one."""
     response: str | None = None
     result: str | None = None
     failure: Failure | None = None
@@ -321,6 +371,17 @@ class EpisodeOutOfStep(Refusal):
     reason: str
 
 
+@attrs.frozen
+class EpisodeElsewhere(Refusal):
+    """The episode is in the hands of another process."""
+
+    kind: ClassVar[str] = "episode_elsewhere"
+    message: ClassVar[str] = "{episode} is run by another process, {holder}."
+
+    episode: EpisodeId
+    holder: Holder
+
+
 def decide(episode: Episode, command: Command) -> tuple[Event, ...]:
     """Return what happens next.
 
@@ -330,6 +391,8 @@ def decide(episode: Episode, command: Command) -> tuple[Event, ...]:
     match command:
         case QueueEpisode():
             return _queue(episode, command)
+        case TakeOverEpisode():
+            return _take_over(episode, command)
         case StartSeed():
             return _start_seed(episode, command)
         case StartTurn(at=at):
@@ -349,6 +412,8 @@ def decide(episode: Episode, command: Command) -> tuple[Event, ...]:
         case NoteSeeded(participant=who, at=at):
             seeded = ParticipantSeeded(participant=who, at=at)
             return _note_seeded(episode, command, seeded)
+        case NoteStep(step=step, at=at):
+            return _note_step(episode, command, StepEnded(step=step, at=at))
         case EndTurn(response=response, at=at):
             ended = TurnEnded(response=response, at=at)
             known = episode.response is not None
@@ -366,13 +431,17 @@ def evolve(episode: Episode, event: Event) -> Episode:
     phase = next_phase(TRANSITIONS, episode.phase, event)
     match event:
         case EpisodeQueued():
-            return attrs.evolve(episode, phase=phase, queued=event)
+            return attrs.evolve(episode, phase=phase, queued=event, holder=event.holder)
+        case EpisodeTakenOver(holder=holder):
+            return attrs.evolve(episode, phase=phase, holder=holder)
         case CleanupOwed(participant=who, session=session):
             return attrs.evolve(
                 episode, phase=phase, owed=(*episode.owed, (who, session))
             )
         case ParticipantSeeded(participant=who):
             return attrs.evolve(episode, phase=phase, seeded=episode.seeded | {who})
+        case StepEnded(step=step):
+            return attrs.evolve(episode, phase=phase, steps=(*episode.steps, step))
         case TurnEnded(response=response):
             return attrs.evolve(episode, phase=phase, response=response)
         case EpisodeVerified(result=result):
@@ -402,6 +471,7 @@ def _queue(episode: Episode, command: QueueEpisode) -> tuple[Event, ...]:
                 episode=command.episode,
                 task=command.task,
                 request=command.request,
+                holder=command.holder,
                 at=command.at,
             ),
         )
@@ -409,6 +479,25 @@ def _queue(episode: Episode, command: QueueEpisode) -> tuple[Event, ...]:
         if getattr(standing, field) != getattr(command, field):
             raise EpisodeConflict(episode=command.episode)
     return ()
+
+
+def _take_over(episode: Episode, command: TakeOverEpisode) -> tuple[Event, ...]:
+    if episode.holder != command.taken_from:
+        return ()  # Another was first.
+    taken = EpisodeTakenOver(holder=command.holder, at=command.at)
+    return _follow(episode, command, taken)
+
+
+def _note_step(
+    episode: Episode, command: NoteStep, event: StepEnded
+) -> tuple[Event, ...]:
+    if episode.response is not None:
+        raise _out_of_step(episode, command, "its turn is over")
+    if command.number > len(episode.steps):
+        raise _out_of_step(episode, command, "a step before it is missing")
+    if command.number < len(episode.steps):
+        return ()
+    return _follow(episode, command, event)
 
 
 def _start_seed(episode: Episode, command: StartSeed) -> tuple[Event, ...]:

@@ -36,6 +36,7 @@ STATUSES: dict[str, int] = {
     "claim_not_usable": 409,
     "claim_taken": 409,
     "episode_conflict": 409,
+    "episode_elsewhere": 409,
     "episode_mismatch": 409,
     "episode_out_of_step": 409,
     "grant_lost": 409,

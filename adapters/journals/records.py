@@ -63,6 +63,8 @@ KINDS: Final[dict[str, type[Event]]] = {
     "episode_participant_seeded": episodes.ParticipantSeeded,
     "episode_participant_unclosed": episodes.ParticipantUnclosed,
     "episode_queued": episodes.EpisodeQueued,
+    "episode_step_ended": episodes.StepEnded,
+    "episode_taken_over": episodes.EpisodeTakenOver,
     "episode_turn_ended": episodes.TurnEnded,
     "episode_turn_started": episodes.TurnStarted,
     "episode_verified": episodes.EpisodeVerified,

@@ -96,9 +96,6 @@ def _access(given: Json) -> SandboxAccess | None:
 def _tool(given: Mapping[str, Json]) -> ToolAccess:
     if given["kind"] == ToolTransport.DIRECT_HTTP:
         url, headers = given["base_url"], _texts(given.get("headers"))
-        if cookies := _texts(given.get("cookies")):
-            pairs = (f'{name}="{value}"' for name, value in cookies.items())
-            headers = {**headers, "Cookie": "; ".join(pairs)}
     else:
         connection = cast("Mapping[str, Json]", given["connection"])
         url, headers = connection["url"], _texts(connection.get("headers"))
@@ -107,6 +104,7 @@ def _tool(given: Mapping[str, Json]) -> ToolAccess:
         name=cast("str", given["name"]),
         url=cast("str", url),
         headers=headers,
+        cookies=_texts(given.get("cookies")),
         required=given["required"] is True,
     )
 

@@ -290,7 +290,7 @@ class AgentSessions:
         grant: SessionGrant,
     ) -> None:
         """Take what a repeated seed brings: its tokens, and a reason to look now."""
-        if self.among_others and not any(tool.headers for tool in grant.tools):
+        if self.among_others and not grant.has_tokens:
             return
         opened = await self._opened(session, standing, grant)
         if opened.grant.tokens_lost:

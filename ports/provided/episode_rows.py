@@ -80,7 +80,11 @@ def to_turn(text: str) -> Turn:
 
 def failure_of(failed: ParticipantFailed) -> Failure:
     """Return the failure of an episode whose participant failed, with its stage."""
-    stages = {"verify": Stage.VERIFICATION, "close": Stage.CLEANUP}
+    stages = {
+        "verify": Stage.VERIFICATION,
+        "close": Stage.CLEANUP,
+        "tell the task's state": Stage.AGENT,
+    }
     stage = stages.get(failed.step, Stage.SEED)
     if failed.participant == Participant.AGENT and stage is Stage.SEED:
         stage = Stage.AGENT

@@ -55,14 +55,17 @@ class InProcessAgent:
                 raise _failed("seed", error) from error
 
     async def activate(
-        self, session: AgentSessionId, parameters: Mapping[str, Json]
+        self,
+        session: AgentSessionId,
+        episode: EpisodeId,
+        parameters: Mapping[str, Json],
     ) -> Turn:
         """Run the harness for this request, at most once, and tell how it ended.
 
         Raises:
             ParticipantFailed: The request is refused, or conflicts with another.
         """
-        with logged_as(session=session):
+        with logged_as(episode=episode.key, session=session):
             try:
                 return turn_of(await self.sessions.activate(session, parameters))
             except (Fault, Refusal) as error:

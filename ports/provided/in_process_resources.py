@@ -108,6 +108,7 @@ class InProcessResources:
         turn: Turn,
         *,
         stillness: Stillness | None,
+        handed_back: Mapping[str, str] | None = None,
     ) -> Mapping[str, Json]:
         """Grade the work once; the first verdict is replayed from then on.
 

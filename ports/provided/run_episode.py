@@ -4,7 +4,8 @@
 What must be closed is written down before it is made, and closed in reverse order,
 shielded, each participant with its own share of the time, also when the caller has
 gone. An episode that a killed process left behind goes on where it stood when it is
-asked for again: its session ids come from its name.
+asked for again: its session ids come from its name and the moment that it was queued.
+Where several processes may be asked for it, one has it in hand.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ import attrs
 from ...domain.activations import Outcome
 from ...domain.agent_sessions import AgentSessionId
 from ...domain.deciders import Instant
+from ...domain.digests import Json
 from ...domain.episodes import (
     DECIDER,
     Admit,
@@ -26,6 +28,7 @@ from ...domain.episodes import (
     EndTurn,
     Episode,
     EpisodeConflict,
+    EpisodeElsewhere,
     EpisodeOutOfStep,
     EpisodePhase,
     Event,
@@ -33,6 +36,7 @@ from ...domain.episodes import (
     Finish,
     NoteClosed,
     NoteSeeded,
+    NoteStep,
     NoteUnclosed,
     NoteVerified,
     Participant,
@@ -57,6 +61,7 @@ from ...domain.resources_sessions import ResourcesSessionId
 from ...domain.tasks import EpisodeId, Task
 from ..required.clock import Clock
 from ..required.faults import Fault
+from ..required.holders import Holders
 from ..required.journal import Journal, JournalUnusable, Stream, episode_stream
 from ..required.participants import (
     Agent,
@@ -75,14 +80,17 @@ from .episode_rows import (
     to_row,
     to_turn,
 )
+from .episode_steps import asks_for_more, next_request, turn_of_steps
 from .log_context import logged_as
+from .stage_times import StageTimed
 
 log = logging.getLogger(__name__)
 
 EPISODE_SECONDS: Final = 21600.0
 CLEANUP_SECONDS: Final = 180.0
 """What each participant has for its close."""
-AGENT_CLOSES_MAX: Final = 2
+CLOSES_MAX: Final = 2
+"""How often a participant is asked to close in its share of the time."""
 
 _FRESH: Final = Standing(DECIDER.initial, 0)
 _ENDED: Final = (EpisodePhase.CLEANING, EpisodePhase.DONE)
@@ -107,6 +115,10 @@ class RunEpisode:
     agent: Agent
     episode_seconds: float = EPISODE_SECONDS
     cleanup_seconds: float = CLEANUP_SECONDS
+    max_steps: int | None = None
+    """Into how many steps at most a turn is cut; None: it is one activation."""
+    holders: Holders | None = None
+    """Where other processes may be asked for the same episode."""
 
     async def __call__(
         self, episode: EpisodeId, task: Task, *, scope: anyio.CancelScope | None = None
@@ -118,6 +130,7 @@ class RunEpisode:
 
         Raises:
             EpisodeConflict: The episode's name stands for another request.
+            EpisodeElsewhere: Another process has it in hand; nothing was done.
             JournalUnusable: Nothing can be written down any more.
         """
         running = _Running(
@@ -130,9 +143,14 @@ class RunEpisode:
         with logged_as(episode=episode.key):
             return await running.to_the_end()
 
-    def session(self, participant: Participant, episode: EpisodeId) -> str:
-        """Return the session id of a participant, the same after a restart."""
-        name = f"{self.run}/{episode.key}".encode()
+    def session(
+        self, participant: Participant, episode: EpisodeId, queued_at: Instant
+    ) -> str:
+        """Return the session id of a participant, the same after a restart.
+
+        An episode that is queued anew, since it failed, has new sessions.
+        """
+        name = f"{self.run}/{episode.key}/{queued_at!r}".encode()
         return f"{participant}-session-{hashlib.sha256(name).hexdigest()[:32]}"
 
 
@@ -168,7 +186,7 @@ class _Running:
                 return await self._stages()
             except ParticipantFailed as failed:
                 return failure_of(failed)
-            except (JournalUnusable, EpisodeConflict):
+            except (JournalUnusable, EpisodeConflict, EpisodeElsewhere):
                 raise
             except (Refusal, Fault) as error:
                 again = isinstance(error, Fault) and error.can_retry
@@ -186,7 +204,7 @@ class _Running:
         phase = self.standing.state.phase
         if phase in _ENDED:
             return None
-        with _Timed(self, "seed"):
+        with self._timed("seed"):
             lent = await self.use.resources.seed(
                 self._resources_session, self.episode, self.task
             )
@@ -216,11 +234,12 @@ class _Running:
             episode=self.episode,
             task=self.task.task_id,
             request=request_digest_of(self.task),
+            holder=None if self.use.holders is None else self.use.holders.own,
             at=self._now(),
         )
         seed = StartSeed(
             participant=Participant.RESOURCES,
-            session=self._resources_session,
+            session=self.use.session(Participant.RESOURCES, self.episode, queue.at),
             at=self._now(),
         )
         try:
@@ -230,6 +249,10 @@ class _Running:
             self.standing = await carry_out(
                 self.use.journal, self.stream, DECIDER, queue
             )
+            state = self.standing.state
+            if state.holder != queue.holder and state.phase is not EpisodePhase.DONE:
+                assert state.holder is not None, "where there are holders, it has one"
+                raise EpisodeElsewhere(self.episode, state.holder) from None
 
     async def _turn(self) -> Turn:
         response = self.standing.state.response
@@ -240,12 +263,34 @@ class _Running:
                 NoteSeeded(participant=Participant.AGENT, at=self._now()),
                 StartTurn(at=self._now()),
             )
-        with _Timed(self, "act"):
-            turn = await self.use.agent.activate(
-                self._agent_session, self.task.responses_create_params
-            )
+        with self._timed("act"):
+            turn = await self._acted()
         await self._do(EndTurn(response=from_turn(turn), at=self._now()))
         return turn
+
+    async def _acted(self) -> Turn:
+        """Have the agent act, in one activation or step by step."""
+        asked = self.task.responses_create_params
+        if self.use.max_steps is None:
+            return await self._activate(asked)
+        steps = [to_turn(step) for step in self.standing.state.steps]
+        while not (steps and await self._is_over(steps, self.use.max_steps)):
+            turn = await self._activate(next_request(asked, steps))
+            note = NoteStep(number=len(steps), step=from_turn(turn), at=self._now())
+            await self._do(note)
+            steps.append(turn)
+        return turn_of_steps(steps)
+
+    async def _activate(self, parameters: Mapping[str, Json]) -> Turn:
+        return await self.use.agent.activate(
+            self._agent_session, self.episode, parameters
+        )
+
+    async def _is_over(self, steps: list[Turn], max_steps: int) -> bool:
+        if len(steps) >= max_steps or not asks_for_more(steps[-1]):
+            return True
+        state = await self.use.resources.task_state(self._resources_session)
+        return state.complete
 
     async def _verify(self, turn: Turn) -> None:
         closed = await self._close_agent()
@@ -254,13 +299,14 @@ class _Running:
                 NoteClosed(participant=Participant.AGENT, at=self._now()),
                 StartVerifying(at=self._now()),
             )
-        with _Timed(self, "verify"):
+        with self._timed("verify"):
             reply = await self.use.resources.verify(
                 self._resources_session,
                 self.episode,
                 self.task,
                 turn,
                 stillness=closed.stillness,
+                handed_back=closed.handed_back,
             )
         result = {**reply, "ng_agent_observations": closed.observations}
         text = json.dumps(result, ensure_ascii=False)
@@ -268,12 +314,12 @@ class _Running:
 
     async def _close_agent(self) -> AgentClosed:
         """Close the agent, twice if need be: a finished turn is worth it."""
-        for attempt in range(1, AGENT_CLOSES_MAX + 1):
+        for attempt in range(1, CLOSES_MAX + 1):
             try:
                 with anyio.fail_after(self.use.cleanup_seconds):
                     return await self.use.agent.close(self._agent_session, self.episode)
             except (ParticipantFailed, TimeoutError) as error:
-                if attempt == AGENT_CLOSES_MAX:
+                if attempt == CLOSES_MAX:
                     raise ParticipantFailed(
                         participant=Participant.AGENT,
                         step="close",
@@ -294,7 +340,7 @@ class _Running:
     async def _clean_up(self, failure: Failure | None) -> None:
         if failure is not None and self.standing.state.phase not in _ENDED:
             await self._do(Fail(failure=failure, at=self._now()))
-        with _Timed(self, "clean"):
+        with self._timed("clean"):
             settled = [
                 await self._close(participant, session)
                 for participant, session in reversed(self.standing.state.owed)
@@ -305,18 +351,20 @@ class _Running:
         """Close one participant within its own share of the time."""
         reason = f"closing took longer than {self.use.cleanup_seconds:g} s"
         with anyio.move_on_after(self.use.cleanup_seconds, shield=True):
-            try:
-                if participant is Participant.AGENT:
-                    await self.use.agent.close(AgentSessionId(session), self.episode)
-                else:
-                    await self.use.resources.close(
-                        ResourcesSessionId(session), self.episode
-                    )
-                return NoteClosed(participant=participant, at=self._now())
-            except (Fault, Refusal) as error:
-                reason = str(error)
+            for _ in range(CLOSES_MAX):
+                try:
+                    await self._asked_to_close(participant, session)
+                    return NoteClosed(participant=participant, at=self._now())
+                except (Fault, Refusal) as error:
+                    reason = str(error)
         log.error("%s of %s is not closed: %s", participant, self.episode.key, reason)
         return NoteUnclosed(participant=participant, reason=reason, at=self._now())
+
+    async def _asked_to_close(self, participant: Participant, session: str) -> None:
+        if participant is Participant.AGENT:
+            await self.use.agent.close(AgentSessionId(session), self.episode)
+        else:
+            await self.use.resources.close(ResourcesSessionId(session), self.episode)
 
     async def _do(self, *commands: Command) -> None:
         self.standing = await carry_out(
@@ -342,27 +390,18 @@ class _Running:
     def _now(self) -> Instant:
         return self.use.clock.now()
 
+    def _timed(self, stage: str) -> StageTimed:
+        return StageTimed(clock=self.use.clock, seconds=self.seconds, stage=stage)
+
     @property
     def _resources_session(self) -> ResourcesSessionId:
-        return ResourcesSessionId(self.use.session(Participant.RESOURCES, self.episode))
+        return ResourcesSessionId(self._session(Participant.RESOURCES))
 
     @property
     def _agent_session(self) -> AgentSessionId:
-        return AgentSessionId(self.use.session(Participant.AGENT, self.episode))
+        return AgentSessionId(self._session(Participant.AGENT))
 
-
-class _Timed:
-    """Adds the time spent inside to a stage."""
-
-    def __init__(self, running: _Running, stage: str) -> None:
-        self.running = running
-        self.stage = stage
-        self.since = 0.0
-
-    def __enter__(self) -> None:
-        self.since = self.running.use.clock.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        spent = self.running.use.clock.monotonic() - self.since
-        before = self.running.seconds.get(self.stage, 0.0)
-        self.running.seconds[self.stage] = before + spent
+    def _session(self, participant: Participant) -> str:
+        queued = self.standing.state.queued
+        assert queued is not None, "it was queued before anybody is seeded"
+        return self.use.session(participant, self.episode, queued.at)

@@ -34,6 +34,11 @@ class SessionGrant:
     """Whether tokens of `tools` are missing, since it was read from the journal."""
 
     @property
+    def has_tokens(self) -> bool:
+        """Whether a tool's headers or cookies are part of it."""
+        return any(tool.headers or tool.cookies for tool in self.tools)
+
+    @property
     def lent(self) -> SandboxAccess | None:
         """The access as its provider knows it."""
         if self.access is None:
@@ -64,7 +69,11 @@ def grant_digest(episode: EpisodeId, grant: SessionGrant) -> RequestDigest:
     if not grant.tools:
         return plain
     tools = [
-        {**_tool(tool), "headers": dict(sorted(tool.headers.items()))}
+        {
+            **_tool(tool),
+            "headers": dict(tool.headers),
+            "cookies": dict(tool.cookies),
+        }
         for tool in grant.tools
     ]
     return digest_of([plain, tools])
@@ -80,7 +89,7 @@ def to_text(grant: SessionGrant) -> str:
             if access is None
             else [access.provider, dict(access.descriptor), access.workdir],
             "tools": [_tool(tool) for tool in grant.tools],
-            "tokens": any(tool.headers for tool in grant.tools),
+            "tokens": grant.has_tokens,
         },
         ensure_ascii=False,
     )

@@ -54,6 +54,8 @@ class ToolAccess:
     url: str
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
     """They may hold a token: never on a command line, in a message or a log."""
+    cookies: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
+    """Sent with each call as well; a reply may set others."""
     required: bool = True
 
 

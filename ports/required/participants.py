@@ -53,6 +53,9 @@ class AgentClosed:
     observations: Mapping[str, Json] | None
     stillness: Stillness | None
     """Why nothing of the harness can write any more; None when nobody saw that."""
+    handed_back: Mapping[str, str] | None = attrs.field(default=None, repr=False)
+    """The cookies that its tool calls ended with, which the world is to be asked with
+    from now on; None: those that it was given still hold."""
 
 
 @attrs.frozen(kw_only=True)
@@ -63,6 +66,8 @@ class Lent:
     """The sandbox, if it lends one."""
     tools: tuple[ToolAccess, ...] = ()
     """How the task's apps are reached by the agent's own calls, in the order tried."""
+    written: Mapping[str, Json] | None = attrs.field(default=None, repr=False)
+    """The access as another server wrote it, to be passed on as it stands."""
 
 
 @attrs.frozen(kw_only=True)
@@ -95,8 +100,12 @@ class Resources(Protocol):
         turn: Turn,
         *,
         stillness: Stillness | None,
+        handed_back: Mapping[str, str] | None = None,
     ) -> Mapping[str, Json]:
-        """Grade the work; return the verify reply of NeMo Gym's protocol."""
+        """Grade the work; return the verify reply of NeMo Gym's protocol.
+
+        `handed_back` is the closed agent's `AgentClosed.handed_back`.
+        """
         ...
 
     async def close(self, session: ResourcesSessionId, episode: EpisodeId) -> None:
@@ -118,7 +127,10 @@ class Agent(Protocol):
         ...
 
     async def activate(
-        self, session: AgentSessionId, parameters: Mapping[str, Json]
+        self,
+        session: AgentSessionId,
+        episode: EpisodeId,
+        parameters: Mapping[str, Json],
     ) -> Turn:
         """Run the harness once for this request, and return how that ended."""
         ...

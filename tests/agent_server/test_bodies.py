@@ -72,7 +72,8 @@ def test_a_seed_is_read_whole() -> None:
             transport=ToolTransport.DIRECT_HTTP,
             name="d",
             url="http://h/",
-            headers={"X": "y", "Cookie": 'a="1="; b="2"'},
+            headers={"X": "y"},
+            cookies={"a": "1=", "b": "2"},
             required=False,
         ),
         ToolAccess(

@@ -9,6 +9,7 @@ import attrs
 import pytest
 from hypothesis.stateful import invariant
 
+from livery.domain.claims import Holder
 from livery.domain.deciders import Instant
 from livery.domain.digests import RequestDigest
 from livery.domain.episodes import (
@@ -24,11 +25,13 @@ from livery.domain.episodes import (
     EpisodeOutOfStep,
     EpisodePhase,
     EpisodeQueued,
+    EpisodeTakenOver,
     EpisodeVerified,
     Fail,
     Finish,
     NoteClosed,
     NoteSeeded,
+    NoteStep,
     NoteUnclosed,
     NoteVerified,
     Participant,
@@ -39,6 +42,8 @@ from livery.domain.episodes import (
     StartSeed,
     StartTurn,
     StartVerifying,
+    StepEnded,
+    TakeOverEpisode,
     TurnEnded,
     TurnStarted,
     VerifyingStarted,
@@ -50,10 +55,12 @@ from livery.domain.tasks import EpisodeId, TaskId
 from .deciding import START, DeciderMachine, after
 
 NOW = Instant(START)
+HOLDER = Holder("one")
 QUEUE = QueueEpisode(
     episode=EpisodeId("r1"),
     task=TaskId("set", "task-1"),
     request=RequestDigest("run"),
+    holder=HOLDER,
     at=NOW,
 )
 RESOURCES, AGENT = Participant.RESOURCES, Participant.AGENT
@@ -192,6 +199,38 @@ def test_the_first_answer_stands(response: str) -> None:
     assert answered.response == response
 
 
+def test_a_turn_may_go_step_by_step_until_it_is_over() -> None:
+    steps = tuple(NoteStep(number=n, step=f"step {n}", at=NOW) for n in (0, 1))
+    stepped = after(DECIDER, *steps, state=at_step(7))
+
+    assert stepped.steps == ("step 0", "step 1")
+    assert decide(stepped, steps[1]) == (), "the first one stands"
+    with pytest.raises(EpisodeOutOfStep):
+        decide(stepped, NoteStep(number=3, step="later", at=NOW))
+    with pytest.raises(EpisodeOutOfStep):
+        decide(at_step(8), steps[0])
+    with pytest.raises(EpisodeOutOfStep):
+        decide(at_step(6), steps[0])
+
+
+@pytest.mark.parametrize("steps", range(1, len(WHOLE)))
+def test_an_episode_of_a_dead_process_is_taken_over_once(steps: int) -> None:
+    take = TakeOverEpisode(taken_from=HOLDER, holder=Holder("two"), at=NOW)
+    taken = after(DECIDER, take, state=at_step(steps))
+
+    assert at_step(steps).holder == HOLDER
+    assert taken == attrs.evolve(at_step(steps), holder=Holder("two"))
+    late = TakeOverEpisode(taken_from=HOLDER, holder=Holder("three"), at=NOW)
+    assert decide(taken, late) == ()
+
+
+def test_what_is_over_is_not_taken_over() -> None:
+    take = TakeOverEpisode(taken_from=HOLDER, holder=Holder("two"), at=NOW)
+
+    with pytest.raises(EpisodeOutOfStep):
+        decide(at_step(len(WHOLE)), take)
+
+
 def test_grading_waits_for_an_answer_and_for_the_agent_to_be_closed() -> None:
     not_closed = NoteUnclosed(participant=AGENT, reason="no answer", at=NOW)
     unclosed = after(DECIDER, not_closed, state=at_step(8))
@@ -250,7 +289,9 @@ class Episodes(DeciderMachine):
             attrs.evolve(QUEUE, request=RequestDigest("another"), at=at),
             Admit(at=at),
             StartTurn(at=at),
+            NoteStep(number=len(self.state.steps), step="a step", at=at),
             EndTurn(response=f"answer {self.number}", at=at),
+            TakeOverEpisode(taken_from=HOLDER, holder=Holder("two"), at=at),
             StartVerifying(at=at),
             NoteVerified(result=f"result {self.number}", at=at),
             Fail(failure=FAILURE, at=at),
@@ -281,6 +322,10 @@ class Episodes(DeciderMachine):
             case TurnStarted():
                 assert Participant.AGENT in before.seeded
                 assert not any(isinstance(e, TurnStarted) for e in self.journal[:-1])
+            case StepEnded():
+                assert not self.answers, "no step follows the answer"
+            case EpisodeTakenOver():
+                assert before.holder == HOLDER, "it is taken from who had it"
             case TurnEnded(response=response):
                 assert not self.answers, "the first answer stands"
                 self.answers.append(response)

@@ -77,6 +77,8 @@ def test_kinds_stay_as_files_have_them() -> None:
         "episode_participant_seeded",
         "episode_participant_unclosed",
         "episode_queued",
+        "episode_step_ended",
+        "episode_taken_over",
         "episode_turn_ended",
         "episode_turn_started",
         "episode_verified",

@@ -84,15 +84,15 @@ async def test_many_askers_share_one_run_and_one_answer(ground: Ground) -> None:
 
         async def ask() -> None:
             replies.append(
-                await it.agent.activate(AGENT, task().responses_create_params)
+                await it.agent.activate(AGENT, EPISODE, task().responses_create_params)
             )
 
         async with anyio.create_task_group() as group:
             for _ in range(5):
                 group.start_soon(ask)
-        later = await it.agent.activate(AGENT, task().responses_create_params)
+        later = await it.agent.activate(AGENT, EPISODE, task().responses_create_params)
         with pytest.raises(ParticipantFailed, match="is another"):
-            await it.agent.activate(AGENT, {"input": "Another request."})
+            await it.agent.activate(AGENT, EPISODE, {"input": "Another request."})
         await it.agent.close(AGENT, EPISODE)
         await it.resources.close(RESOURCES, EPISODE)
 
@@ -108,7 +108,9 @@ async def test_close_ends_a_run_and_keeps_what_it_wrote(ground: Ground) -> None:
         outcomes: list[Outcome] = []
 
         async def ask() -> None:
-            turn = await it.agent.activate(AGENT, task().responses_create_params)
+            turn = await it.agent.activate(
+                AGENT, EPISODE, task().responses_create_params
+            )
             outcomes.append(turn.outcome)
 
         async with anyio.create_task_group() as group:
@@ -180,7 +182,7 @@ async def test_grading_is_refused_while_nobody_saw_the_harness_end(
 ) -> None:
     async with ground.stable(ground.counting(SOLVE)) as it:
         await seeded(it)
-        turn = await it.agent.activate(AGENT, task().responses_create_params)
+        turn = await it.agent.activate(AGENT, EPISODE, task().responses_create_params)
         with pytest.raises(ParticipantFailed, match="nobody saw"):
             await it.resources.verify(RESOURCES, EPISODE, task(), turn, stillness=None)
         await it.agent.close(AGENT, EPISODE)
@@ -190,7 +192,7 @@ async def test_grading_is_refused_while_nobody_saw_the_harness_end(
 async def test_a_verdict_is_given_once_and_replayed(ground: Ground) -> None:
     async with ground.stable(ground.counting(SOLVE)) as it:
         await seeded(it)
-        turn = await it.agent.activate(AGENT, task().responses_create_params)
+        turn = await it.agent.activate(AGENT, EPISODE, task().responses_create_params)
         closed = await it.agent.close(AGENT, EPISODE)
         first, again = [
             await it.resources.verify(

@@ -62,6 +62,8 @@ class Partners:
     stillness: Stillness | None = Stillness.PROCESSES_SEEN_DEAD
     runs: int = 0
     done: bool = False
+    complete: bool = False
+    """Whether the task is complete, by its state."""
 
     async def step(self, name: str) -> None:
         self.asked.append(name)
@@ -83,7 +85,8 @@ class FakeResources:
         return Lent(access=ACCESS)
 
     async def task_state(self, session: ResourcesSessionId) -> TaskState:
-        return TaskState()
+        await self.partners.step("resources.task_state")
+        return TaskState(complete=self.partners.complete, revision=1)
 
     async def verify(
         self,
@@ -93,6 +96,7 @@ class FakeResources:
         turn: Turn,
         *,
         stillness: Stillness | None,
+        handed_back: Mapping[str, str] | None = None,
     ) -> Mapping[str, Json]:
         assert stillness is self.partners.stillness
         await self.partners.step("resources.verify")
@@ -117,7 +121,10 @@ class FakeAgent:
         await self.partners.step("agent.seed")
 
     async def activate(
-        self, session: AgentSessionId, parameters: Mapping[str, Json]
+        self,
+        session: AgentSessionId,
+        episode: EpisodeId,
+        parameters: Mapping[str, Json],
     ) -> Turn:
         await self.partners.step("agent.activate")
         if not self.partners.done:
