@@ -3,13 +3,22 @@
 
 import json
 from collections.abc import Mapping
+from typing import Final
 
 from ...domain.activations import Outcome
 from ...domain.digests import Json, RequestDigest, digest_of
-from ...domain.episodes import Participant
+from ...domain.episodes import EpisodePhase, Participant
 from ...domain.failures import Failure, Stage
 from ...domain.tasks import EpisodeId, Task, TaskId
 from ..required.participants import ParticipantFailed, Turn
+
+_STAGES: Final[Mapping[EpisodePhase, Stage]] = {
+    EpisodePhase.ABSENT: Stage.ADMISSION,
+    EpisodePhase.WAITING: Stage.ADMISSION,
+    EpisodePhase.SEEDING: Stage.SEED,
+    EpisodePhase.ACTING: Stage.AGENT,
+    EpisodePhase.VERIFYING: Stage.VERIFICATION,
+}
 
 Row = Mapping[str, Json]
 """One finished episode in the shape of NeMo Gym's episode response."""
@@ -94,3 +103,8 @@ def failure_of(failed: ParticipantFailed) -> Failure:
         reason=failed.reason,
         terminal=failed.terminal,
     )
+
+
+def stage_of(phase: EpisodePhase) -> Stage:
+    """Return the stage in which an episode that is there has failed."""
+    return _STAGES.get(phase, Stage.CLEANUP)

@@ -54,7 +54,6 @@ from ...domain.failures import (
     TRANSPORT_TIMEOUT,
     Failure,
     FailureKind,
-    Stage,
 )
 from ...domain.refusals import Refusal
 from ...domain.resources_sessions import ResourcesSessionId
@@ -76,6 +75,7 @@ from .episode_rows import (
     failure_of,
     from_turn,
     request_digest_of,
+    stage_of,
     to_result,
     to_row,
     to_turn,
@@ -94,13 +94,6 @@ CLOSES_MAX: Final = 2
 
 _FRESH: Final = Standing(DECIDER.initial, 0)
 _ENDED: Final = (EpisodePhase.CLEANING, EpisodePhase.DONE)
-_STAGES: Final[Mapping[EpisodePhase, Stage]] = {
-    EpisodePhase.ABSENT: Stage.ADMISSION,
-    EpisodePhase.WAITING: Stage.ADMISSION,
-    EpisodePhase.SEEDING: Stage.SEED,
-    EpisodePhase.ACTING: Stage.AGENT,
-    EpisodePhase.VERIFYING: Stage.VERIFICATION,
-}
 
 
 @attrs.frozen(kw_only=True)
@@ -384,7 +377,7 @@ class _Running:
     def _failure(
         self, kind: FailureKind, reason: str, *, terminal: bool = False
     ) -> Failure:
-        stage = _STAGES.get(self.standing.state.phase, Stage.CLEANUP)
+        stage = stage_of(self.standing.state.phase)
         return Failure(stage=stage, kind=kind, reason=reason, terminal=terminal)
 
     def _now(self) -> Instant:
