@@ -21,6 +21,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from . import cases, leaks, measured_python, peers
+from .cluster.fixtures import cluster, python_pool, running_cluster
+
+__all__ = ["cluster", "python_pool", "running_cluster"]
 
 LONG_EXAMPLES = 10_000
 

@@ -138,11 +138,46 @@ def _npm() -> str | None:
         return f"the npm registry does not answer ({failure}): configure one that does"
 
 
+def k8s_apiserver() -> Path:
+    """Return the folder that sets a Kubernetes API server up and starts it."""
+    beside = Path(__file__).parents[2] / "shared" / "peers" / "k8s-apiserver"
+    return Path(os.environ.get("LIVERY_K8S_APISERVER") or beside)
+
+
+def crds() -> Path:
+    """Return the folder of the upstream definitions of claims, pools and sandboxes."""
+    beside = Path(__file__).parents[2] / "shared" / "crds"
+    return Path(os.environ.get("LIVERY_K8S_CRDS") or beside)
+
+
+def _kubernetes() -> str | None:
+    for folder, name, variable in (
+        (k8s_apiserver(), "start.sh", "LIVERY_K8S_APISERVER"),
+        (crds(), "agents.x-k8s.io_sandboxes.yaml", "LIVERY_K8S_CRDS"),
+    ):
+        if not (folder / name).is_file():
+            return f"no {name} in {folder}: name its folder in {variable}"
+    missing = [name for name in ("curl", "openssl", "xz") if not shutil.which(name)]
+    if missing:
+        return f"the API server needs {', '.join(missing)}: install them"
+    if importlib.util.find_spec("kubernetes") is None:
+        return "the package kubernetes is missing: pip install 'livery[kubernetes]'"
+    return None
+
+
+def _k8s_agent_sandbox() -> str | None:
+    if importlib.util.find_spec("k8s_agent_sandbox"):
+        return None
+    return "the official client is missing: pip install 'k8s-agent-sandbox[async]'"
+
+
 PROBES: dict[str, Probe] = {
     "claude_code": _claude_code,
     "debootstrap": _debootstrap,
     "docker": _docker,
     "humaneval": _humaneval,
+    "k8s_agent_sandbox": _k8s_agent_sandbox,
+    "kubernetes": _kubernetes,
     "npm": _npm,
     "python3.8": _python38,
     "root": _root,
