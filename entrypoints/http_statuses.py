@@ -115,6 +115,7 @@ STATUSES: dict[str, int] = {
     "runtime_unavailable": 502,
     "sandbox_failed": 502,
     "sandbox_lost": 502,
+    "tools_unreachable": 502,
     "transfer_cut": 502,
     "tree_not_moved": 502,
     "worker_failed": 502,

@@ -22,6 +22,7 @@ from ...ports.required.harness import (
     PlacedFile,
     Reading,
     Run,
+    ToolTransport,
 )
 from ...ports.required.sandbox import ExitUnknown, Lost
 from ...ports.required.sandbox_provider import Capabilities
@@ -73,6 +74,16 @@ class CommandHarness:
     def needs(self) -> Capabilities:
         """A command and a file are all it needs."""
         return frozenset()
+
+    @property
+    def tool_transports(self) -> frozenset[ToolTransport]:
+        """The command is told of no tools."""
+        return frozenset()
+
+    @property
+    def calls_tools_inside(self) -> bool:
+        """Nothing of ours calls any."""
+        return True
 
     def check(self, request: HarnessRequest) -> None:
         """Raise `RequestRefused` with the field for what cannot be honoured."""

@@ -11,7 +11,15 @@ import functools
 from importlib.resources import files
 
 PYTHON_OLDEST = (3, 8)
-PROGRAMS = ("worker", "supervisor", "archive", "relay", "mailbox", "runtimes")
+PROGRAMS = (
+    "worker",
+    "supervisor",
+    "archive",
+    "relay",
+    "mailbox",
+    "runtimes",
+    "tool_servers",
+)
 
 _BUNDLE = """\
 # SPDX-License-Identifier: Apache-2.0

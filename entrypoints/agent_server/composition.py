@@ -13,11 +13,13 @@ from typing import Final
 import attrs
 
 from ...adapters.artifacts.folder import FolderArtifactStore
+from ...adapters.tool_servers import HostToolServers
 from ...adapters.worker_scripts import program
 from ...domain.claims import ClaimId
 from ...ports.provided.activate_harness import ActivateHarness
 from ...ports.provided.admit_sessions import AdmitSessions
 from ...ports.provided.agent_sessions import AgentSessions
+from ...ports.provided.check_tools import CheckTools
 from ...ports.provided.sandbox_programs import SandboxProgram
 from ...ports.provided.serve_sessions import Patience, ServedSessions, serve_sessions
 from ...ports.provided.session_sandboxes import OwnSandboxes, SessionSandboxes
@@ -42,6 +44,7 @@ from .app import COOKIE_KEY, AgentRoutes
 
 ARTIFACTS: Final = "artifacts"
 SUPERVISOR: Final = "supervisor"
+TOOL_SERVERS: Final = "tool_servers"
 SHARE_OF_GRACE: Final = 0.9
 """How much of the shutdown's grace giving everything back may take."""
 
@@ -101,6 +104,9 @@ async def _open_sessions(
                 artifacts=FolderArtifactStore(artifacts),
                 clock=foundation.clock,
                 supervisor_program=program(SUPERVISOR),
+            ),
+            check_tools=CheckTools(
+                servers=HostToolServers(), program=program(TOOL_SERVERS)
             ),
             inspect=_check_python,
             among_others=True,

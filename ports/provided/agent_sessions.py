@@ -56,6 +56,7 @@ from ..required.journal import Journal, agent_session_stream
 from ..required.sandbox import Sandbox, SandboxLost
 from .activate_harness import ActivateHarness, Attempt
 from .carry_out import Standing, carry_out, read_state
+from .check_tools import CheckTools, check_honoured
 from .open_session import OpenSession
 from .outfit import Outfit
 from .session_grants import (
@@ -94,6 +95,8 @@ class AgentSessions:
     activate_harness: ActivateHarness
     outfit: Outfit | None = None
     """Brings what the harness needs beside the sandbox."""
+    check_tools: CheckTools | None = None
+    """Looks whether granted tools are there, before their session is called ready."""
     inspect: Callable[[Sandbox], Awaitable[None]] | None = None
     """Raises what is wrong with a sandbox, before its session is called ready."""
     among_others: bool = False
@@ -132,6 +135,7 @@ class AgentSessions:
             Refusal, Fault: It cannot work. What was made was undone; what could not
                 be is released by close.
         """
+        check_honoured(self.harness, grant.tools)
         seed = Seed(
             session=session,
             episode=episode,
@@ -319,6 +323,8 @@ class AgentSessions:
         opened.sandbox = await self.sandboxes.reach(opened.seeded, opened.grant)
         if self.inspect is not None and opened.sandbox is not None:
             await self.inspect(opened.sandbox)
+        if self.check_tools is not None:
+            await self.check_tools(self.harness, opened.grant.tools, opened.sandbox)
         await self._equip(opened)
         await self._check_lent_once(session, opened)
         claim = self.sandboxes.claim_for(opened.seeded, opened.grant)

@@ -268,3 +268,20 @@ class RuntimeHarness(Harness, Protocol):
     def runtime(self) -> RuntimeNeed | None:
         """What is to be at `Place.runtime_path`; None: the sandbox's own program."""
         ...
+
+
+class ToolHarness(Harness, Protocol):
+    """The extra ability: a harness that says which granted tools it can call.
+
+    What it must have is then looked at before a session is ready, and refused there.
+    """
+
+    @property
+    def tool_transports(self) -> frozenset[ToolTransport]:
+        """How it calls tools; empty: it calls none."""
+        ...
+
+    @property
+    def calls_tools_inside(self) -> bool:
+        """Whether the calls come from the sandbox, and not from this host."""
+        ...

@@ -23,6 +23,7 @@ from livery.entrypoints.http_serving.session_cookies import SessionCookies
 from livery.ports.provided.activate_harness import ActivateHarness, Equipment
 from livery.ports.provided.admit_sessions import AdmitSessions
 from livery.ports.provided.agent_sessions import AgentSessions
+from livery.ports.provided.check_tools import CheckTools
 from livery.ports.provided.claim_sandbox import ClaimSandbox
 from livery.ports.provided.release_claim import ReleaseClaim
 from livery.ports.provided.secret_values import SecretValues
@@ -235,6 +236,7 @@ async def serving(
     patience: Patience | None = None,
     body_bytes_max: int = 1024 * 1024,
     outfit: ScriptedOutfit | None = None,
+    check_tools: CheckTools | None = None,
 ) -> AsyncGenerator[Server]:
     """Serve, with a provider and a harness that a test holds in its hands."""
     journal, clock = journal or MemoryJournal(), SystemClock()
@@ -269,6 +271,7 @@ async def serving(
         ),
         among_others=True,
         outfit=outfit,
+        check_tools=check_tools,
     )
     admit = AdmitSessions(clock=clock, places=places, patience_seconds=wait_seconds)
     async with serve_sessions(sessions, admit, patience or Patience()) as served:

@@ -70,6 +70,16 @@ class ClaudeCodeHarness:
         """The program to bring; None: the one on the sandbox's PATH."""
         return self.config.runtime
 
+    @property
+    def tool_transports(self) -> frozenset[ToolTransport]:
+        """It knows MCP alone."""
+        return frozenset({ToolTransport.MCP})
+
+    @property
+    def calls_tools_inside(self) -> bool:
+        """The program itself calls them."""
+        return True
+
     def check(self, request: HarnessRequest) -> None:
         """Raise `RequestRefused` with the field for what cannot be honoured."""
         self._asked(request)
