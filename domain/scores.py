@@ -38,9 +38,11 @@ class GraderEnd(StrEnum):
     LOST = "lost"
     """The sandbox ended under it."""
     UNSEEN = "unseen"
-    """Nobody saw how it ended, each time it was tried, in sandboxes that lived on, or
-    the harness had ended what supervised it, so there was nothing left to grade:
-    nothing but the agent and its work was there to do that."""
+    """Nobody saw how it ended, each time it was tried, in sandboxes that lived on:
+    nothing but the graded work was there to end what supervised it."""
+    NO_WORK = "no work"
+    """The agent left nothing that can be taken out of its sandbox and graded: it ended
+    or removed what that needs, or its workspace is larger than is taken out."""
     OUT_OF_MEMORY = "out of memory"
     """The sandbox's own memory limit ended the sandbox."""
     NOT_STARTED = "not started"
@@ -118,7 +120,12 @@ def _of_grader(grader: GraderEvidence) -> Verdict:
         case GraderEnd.UNSEEN:
             return Verdict(
                 reward=REWARD_OF_NOTHING,
-                failure_reason=grader.reason or "what supervised it was ended",
+                failure_reason="what supervised the grader was ended, each time",
+            )
+        case GraderEnd.NO_WORK:
+            return Verdict(
+                reward=REWARD_OF_NOTHING,
+                failure_reason=clipped(grader.reason or "no work could be taken out"),
             )
         case GraderEnd.ENDED:
             return _of_ended_grader(grader)

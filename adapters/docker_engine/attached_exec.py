@@ -75,6 +75,11 @@ class WorkerStream:
         self._complaint = b""
 
     @property
+    def exec_id(self) -> str:
+        """The engine's name of the exec that the worker is."""
+        return self._attached.exec_id
+
+    @property
     def complaint(self) -> str:
         """The end of what was written to standard error."""
         return self._complaint.decode(errors="replace").strip()

@@ -90,6 +90,8 @@ class OpeningFailed(Exception):
     what: str
     """user, workdir, scratch or mark, or `exec` when nothing was said."""
     reason: str
+    exec_id: str = ""
+    """The exec that said nothing."""
 
     def __str__(self) -> str:
         return self.message.format(what=self.what, reason=self.reason)
@@ -152,7 +154,11 @@ async def open_container(
         facts = rest.split()
         if word != "ready" or len(facts) < 2:
             reason = f"{said} {stream.complaint}".strip()
-            raise OpeningFailed(what="exec", reason=reason or "it said nothing")
+            raise OpeningFailed(
+                what="exec",
+                reason=reason or "it said nothing",
+                exec_id=stream.exec_id,
+            )
         choice = await stream.receive_line(bytes_max=LINE_BYTES_MAX)
         keeps = choice == b"python"
         because = choice.decode(errors="replace").removeprefix("plain").strip()

@@ -72,6 +72,8 @@ OPENINGS_IN_ROW_MAX = 5
 BACKSTOP_SECONDS = 45.0
 """What a command may take beyond deadline and grace before the host gives up."""
 DISCONNECT_SECONDS = 15.0
+CANNOT_RUN = 126
+"""The least status of an exec that was not run, or was ended by a signal."""
 
 STATUS_SECONDS = 5.0
 
@@ -157,6 +159,7 @@ class DockerSandbox:
         self._openings_in_row = 0
         self._plain_because: str | None = None
         self._lost_reason: str | None = None
+        self._last_exec = ""
 
     @property
     def sandbox_id(self) -> SandboxId:
@@ -376,15 +379,19 @@ class DockerSandbox:
     async def _open(self) -> _Hands:
         berth = self._berth
         lifetime = berth.lifetime_seconds
-        opened = await open_container(
-            self._engine,
-            berth.container_id,
-            workdir=berth.workdir,
-            user=berth.user,
-            scratch=berth.scratch,
-            expires_at=None if lifetime is None else time.time() + lifetime,
-            worker=bootstrap(self._python),
-        )
+        try:
+            opened = await open_container(
+                self._engine,
+                berth.container_id,
+                workdir=berth.workdir,
+                user=berth.user,
+                scratch=berth.scratch,
+                expires_at=None if lifetime is None else time.time() + lifetime,
+                worker=bootstrap(self._python),
+            )
+        except OpeningFailed as failed:
+            self._last_exec = failed.exec_id or self._last_exec
+            raise
         self._expires_at = opened.expires_at or self._expires_at
         if self._plain_because != opened.plain_because:
             self._plain_because = opened.plain_because
@@ -399,6 +406,7 @@ class DockerSandbox:
         self, opened: Opened, stream: WorkerStream
     ) -> WorkerChannel:
         channel = WorkerChannel(stream)
+        self._last_exec = stream.exec_id
         try:
             hello: WorkerHello = await self._tasks.start(self._run_channel, channel)
         except ChannelEnded as ended:
@@ -450,7 +458,21 @@ class DockerSandbox:
                 sandbox=self._berth.name,
                 operation=operation,
                 reason=str(broken),
+                from_inside=await self._was_ended_inside(),
             ) from broken
+
+    async def _was_ended_inside(self) -> bool:
+        """Whether the last exec was killed, or found nothing to run, in there.
+
+        One whose connection broke ends by itself, or goes on.
+        """
+        if self._hands is not None or not self._last_exec:
+            return False
+        try:
+            code = await self._engine.exec_exit_code(self._last_exec)
+        except _Broken:
+            return False
+        return code is not None and code >= CANNOT_RUN
 
     async def _find_again(self) -> str | None:
         """Look whether the container lives; return why not, or None when it does.

@@ -32,6 +32,8 @@ from .processes import (
 )
 from .spool import join
 
+STOP = "stop"
+"""The file by which whoever asks for the end of a run says so before any signal."""
 RECEIPT_ROOM_BYTES = 8192
 """Written at the start, so that the end can be told on a full disk."""
 
@@ -205,7 +207,7 @@ def stop(folder: str, wait_seconds: float) -> dict[str, object]:
     """Ask the supervisor to end the run, wait for that, tell how it stands."""
     alive = supervisor_of(folder)
     if alive:
-        open(os.path.join(folder, "stop"), "ab").close()
+        open(os.path.join(folder, STOP), "ab").close()
         send(signal.SIGTERM, {alive})
         send(signal.SIGCONT, {alive})
     return wait(folder, wait_seconds)

@@ -274,6 +274,7 @@ def _run_command(
         # Whoever ends a tree sends it to us and to the command; which of the two
         # notices first is chance, and the command's own end it was not.
         receipt.update(how="cancelled", number=None, reason=SENT_TERM)
+    receipt["asked"] = os.path.exists(os.path.join(folder, run_folder.STOP))
     outlets.close()
     receipt["gone"] = gone
     if not gone:
@@ -283,7 +284,7 @@ def _run_command(
 def _await_end(
     folder: str, tree: Tree, watch: Watch, deadline: float
 ) -> tuple[str, str]:
-    stop_file = os.path.join(folder, "stop")
+    stop_file = os.path.join(folder, run_folder.STOP)
     tree.reap()
     while tree.leader_status is None:
         left = deadline - time.monotonic()

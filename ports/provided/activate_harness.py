@@ -6,7 +6,6 @@ as artifacts, and a bounded part of it is read into the answer.
 """
 
 import json
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final
@@ -49,6 +48,7 @@ from ..required.sandbox import (
     TransferCut,
 )
 from . import run_receipts
+from .output_ends import OutputEnds
 from .place_files import make_private_folders, place_files
 from .responses import to_response
 from .run_receipts import (
@@ -91,6 +91,7 @@ class Equipment:
 
 
 SUPERVISOR_ENDED: Final = "what supervised the harness was ended from inside"
+"""The harness did that: nothing else was in there to do it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -130,9 +131,9 @@ class ActivateHarness:
             return await self._ending(
                 attempt, Capture(how=Lost(str(fault))), None, Outcome.SANDBOX_ERROR
             )
-        if await _ended_its_supervisor(attempt, capture, stillness):
-            # Nothing but the harness was in there to do that.
-            capture = attrs.evolve(capture, reason=SUPERVISOR_ENDED)
+        if await _ended_its_supervisor(attempt, capture):
+            seen = capture.how.reason if isinstance(capture.how, ExitUnknown) else ""
+            capture = attrs.evolve(capture, reason=f"{SUPERVISOR_ENDED}: {seen}")
             return await self._ending(attempt, capture, stillness, Outcome.FAILED)
         return await self._ending(attempt, capture, stillness)
 
@@ -173,12 +174,25 @@ class ActivateHarness:
         if launch.run is None:
             return Capture(how=None), Stillness.NOTHING_RAN
         session = self._session(sandbox)
+        await session.make_ready()
+        try:
+            return await self._run_out(attempt, session, launch, launch.run)
+        except SandboxFailed as fault:
+            if not fault.from_inside:
+                raise
+            # All was well until the harness began, and nothing else was in there.
+            return Capture(how=ExitUnknown(fault.reason)), None
+
+    async def _run_out(
+        self, attempt: Attempt, session: SandboxSession, launch: Launch, run: Run
+    ) -> tuple[Capture, Stillness | None]:
+        """Begin the run, or find it again, and wait for its end."""
         if attempt.fresh:
             await session.launch(
                 _run_id(attempt),
-                _command(launch.run),
-                stdin_path=launch.run.stdin_path,
-                watch=launch.run.watch,
+                _command(run),
+                stdin_path=run.stdin_path,
+                watch=run.watch,
             )
         else:
             state = await session.forbid(_run_id(attempt))
@@ -187,10 +201,12 @@ class ActivateHarness:
                 return Capture(how=None, stopped=True, reason=reason), None
         receipt = await session.wait(
             _run_id(attempt),
-            timeout_seconds=launch.run.timeout_seconds,
+            timeout_seconds=run.timeout_seconds,
             grace_seconds=GRACE_SECONDS,
         )
         capture = await self._of_receipt(attempt, session, receipt, launch)
+        if _was_ended_from_inside(attempt, receipt):
+            capture = attrs.evolve(capture, stopped=False)
         return capture, _stillness(receipt)
 
     async def _stopped(self, attempt: Attempt) -> tuple[Capture, Stillness | None]:
@@ -275,7 +291,7 @@ class ActivateHarness:
         name: str,
         opened: AbstractAsyncContextManager[AsyncIterator[bytes]],
     ) -> Output:
-        ends = _Ends()
+        ends = OutputEnds(bytes_max=READ_BYTES_MAX)
         shelf = Shelf(attempt.request.episode.key)
         async with opened as chunks:
             await self.artifacts.put(shelf, name, ends.through(chunks))
@@ -323,34 +339,6 @@ class ActivateHarness:
         return SandboxSession(sandbox=sandbox, supervisor=self.supervisor_program)
 
 
-@attrs.define
-class _Ends:
-    """The first and the last bytes of what passed through."""
-
-    head: bytearray = attrs.field(factory=bytearray)
-    _tail: deque[bytes] = attrs.field(factory=deque[bytes])
-    _tail_size: int = 0
-    size: int = 0
-
-    async def through(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        half = READ_BYTES_MAX // 2
-        async for chunk in chunks:
-            self.size += len(chunk)
-            room = half - len(self.head)
-            self.head += chunk[:room]
-            rest = chunk[max(room, 0) :]
-            if rest:
-                self._tail.append(rest)
-                self._tail_size += len(rest)
-                while self._tail_size - len(self._tail[0]) >= half:
-                    self._tail_size -= len(self._tail.popleft())
-            yield chunk
-
-    def last(self) -> bytes:
-        """Return the last bytes that are not in `head`."""
-        return b"".join(self._tail)[-(READ_BYTES_MAX // 2) :]
-
-
 def _place(attempt: Attempt) -> Place:
     if attempt.sandbox is None:
         return Place(workdir="/", scratch="/")
@@ -387,12 +375,19 @@ def _how(receipt: Receipt) -> How:
     return receipt.how
 
 
-async def _ended_its_supervisor(
-    attempt: Attempt, capture: Capture, stillness: Stillness | None
-) -> bool:
-    """Whether the supervisor was killed in a sandbox that lives on."""
-    unseen = isinstance(capture.how, ExitUnknown) and stillness is None
-    if not unseen or capture.stopped or attempt.sandbox is None:
+def _was_ended_from_inside(attempt: Attempt, receipt: Receipt) -> bool:
+    """Whether nobody but the harness can have asked for the run's end.
+
+    Where the sandbox is no boundary, the host ends all of its processes like that.
+    """
+    stopped = isinstance(receipt.how, Cancelled) and not receipt.how.asked
+    return stopped and attempt.equipment.is_boundary
+
+
+async def _ended_its_supervisor(attempt: Attempt, capture: Capture) -> bool:
+    """Whether what supervises was ended in a sandbox that lives on."""
+    told = capture.stopped or capture.ended_early is not None
+    if told or not isinstance(capture.how, ExitUnknown) or attempt.sandbox is None:
         return False
     return (await attempt.sandbox.status()).liveness is Liveness.RUNNING
 

@@ -33,15 +33,17 @@ from ..required.sandbox import (
     Output,
     PathRefused,
     Sandbox,
+    SandboxFailed,
     SandboxLost,
 )
 from ..required.sandbox_provider import ClaimLabel, SandboxSpec
 from ..required.world import GraderPlan, GraderRun, GradeWhere, World
 from .carry_out import read_state
 from .claim_sandbox import ClaimSandbox, HeldSandbox
-from .move_tree import export_tree, import_tree
+from .move_tree import TreeNotMoved, export_tree, import_tree
 from .place_files import place_over, whole
 from .release_claim import ReleaseClaim
+from .sandbox_programs import RuntimeMissing
 
 log = logging.getLogger(__name__)
 
@@ -101,10 +103,15 @@ class GradeWork:
         )
         if turn.outcome not in _NOTHING_TO_GRADE and not turn.upstream_failed:
             grading = _Grading(
-                work=self, session=session, episode=episode, task=task, spec=spec
+                work=self,
+                session=session,
+                episode=episode,
+                task=task,
+                spec=spec,
+                stillness=stillness,
             )
             gone = stillness is Stillness.SANDBOX_GONE
-            found = _unseen(turn) if gone else await grading.evidence(held)
+            found = _no_work(turn.reason) if gone else await grading.evidence(held)
             evidence = attrs.evolve(evidence, grader=found)
         return _reply(task, turn, evidence)
 
@@ -118,6 +125,7 @@ class _Grading:
     episode: EpisodeId
     task: Task
     spec: SandboxSpec | None
+    stillness: Stillness
 
     async def evidence(self, held: HeldSandbox | None) -> GraderEvidence:
         mark = self.work.marks.fresh("mark")
@@ -126,7 +134,12 @@ class _Grading:
             return self.work.world.evidence(self.task, None)
         if plan.where is GradeWhere.SAME:
             return await self._in_the_same_sandbox(held)
-        await self._export(held)
+        try:
+            await self._export(held)
+        except (RuntimeMissing, SandboxFailed, TreeNotMoved) as fault:
+            if not await self._is_of_the_agent(fault, held):
+                raise
+            return _no_work(str(fault))
         if held is not None:
             await held.sandbox.disconnect()
             await self.work.release(
@@ -158,6 +171,21 @@ class _Grading:
                 exported.chunks,
                 readers=frozenset({Reader.GRADER}),
             )
+
+    async def _is_of_the_agent(self, fault: Fault, held: HeldSandbox | None) -> bool:
+        """Whether work cannot be taken out for what the harness did to its sandbox.
+
+        It was supervised there, so there was a Python then, and nothing else ran since.
+        """
+        if self.stillness is not Stillness.PROCESSES_SEEN_DEAD or held is None:
+            return False
+        match fault:
+            case TreeNotMoved(too_large=True):
+                return True
+            case RuntimeMissing() | SandboxFailed(from_inside=True):
+                return await _lives(held.sandbox)
+            case _:
+                return False
 
     async def _in_the_same_sandbox(self, held: HeldSandbox | None) -> GraderEvidence:
         if held is None:
@@ -293,8 +321,8 @@ async def _small_file(sandbox: Sandbox, path: str) -> bytes | None:
     return content
 
 
-def _unseen(turn: Turn) -> GraderEvidence:
-    return GraderEvidence(end=GraderEnd.UNSEEN, reason=turn.reason)
+def _no_work(reason: str) -> GraderEvidence:
+    return GraderEvidence(end=GraderEnd.NO_WORK, reason=reason)
 
 
 def _not_started(reason: str) -> GraderEvidence:

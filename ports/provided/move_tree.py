@@ -32,6 +32,8 @@ class TreeNotMoved(Fault):
 
     folder: str
     reason: str
+    too_large: bool = attrs.field(default=False, kw_only=True)
+    """Whether it holds more than was allowed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -156,7 +158,11 @@ async def _ask(
     except Unreadable as fault:
         raise TreeNotMoved(folder, str(fault)) from fault
     if told.get("state") not in ("packed", "unpacked"):
-        raise TreeNotMoved(folder, str(told.get("reason", told)))
+        reason, too_large = (
+            str(told.get("reason", told)),
+            told.get("state") == "too_large",
+        )
+        raise TreeNotMoved(folder, reason, too_large=too_large)
     return told
 
 

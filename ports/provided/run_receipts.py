@@ -31,6 +31,8 @@ class Cancelled:
     """The run was stopped before its command had ended."""
 
     reason: str
+    asked: bool = True
+    """Whether that was asked for from outside the sandbox."""
 
 
 @attrs.frozen
@@ -208,7 +210,7 @@ def _how_from(words: Words) -> RunHow:
         case "not_started":
             return NotStarted(reason)
         case "cancelled":
-            return Cancelled(reason)
+            return Cancelled(reason, asked=words.get("asked") is not False)
         case "ended_early" if reason in {*EarlyEnd}:
             after = _number(words.get("leader_seconds")) or 0.0
             return EndedEarly(EarlyEnd(reason), after)

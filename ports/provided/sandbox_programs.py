@@ -18,6 +18,8 @@ from ..required.sandbox import (
     Ended,
     Exited,
     ExitUnknown,
+    FileKind,
+    FileMissing,
     Lost,
     NotStarted,
     Sandbox,
@@ -30,6 +32,10 @@ from ..required.sandbox import (
 PYTHON_OLDEST = (3, 8)
 LOOK_SECONDS = 60.0
 TOLD_CHARACTERS_MAX = 300
+WORKERS_PYTHON = "/proc/self/exe"
+"""Where a worker forks the command, that is its own Python, which can be run also when
+its file was removed. Elsewhere it is a shell, which refuses Python's options."""
+EXECUTABLE = 0o111
 
 Words = dict[str, object]
 
@@ -85,18 +91,27 @@ class SandboxProgram:
             SandboxLost, SandboxFailed: As they say.
         """
         path = await self.installed()
-        ended = await self.sandbox.exec(
-            Command(
-                argv=(self._found or self.python, "-I", "-S", path, *words),
-                timeout_seconds=timeout_seconds,
-                cwd=self.sandbox.scratch,
-                stdin=stdin,
-                detaches=detaches,
-            )
+        command = Command(
+            argv=(self._found or self.python, "-I", "-S", path, *words),
+            timeout_seconds=timeout_seconds,
+            cwd=self.sandbox.scratch,
+            stdin=stdin,
+            detaches=detaches,
         )
+        ended = await self._exec(command)
+        return words_from(ended)
+
+    async def _exec(self, command: Command) -> Ended:
+        """Run it on the Python that was found, or where that is gone on the worker's."""
+        ended = await self.sandbox.exec(command)
+        if isinstance(ended.how, NotStarted):
+            again = attrs.evolve(command, argv=(WORKERS_PYTHON, *command.argv[1:]))
+            other = await self.sandbox.exec(again)
+            if other.succeeded or isinstance(other.how, Lost):
+                ended = other
         if isinstance(ended.how, Lost):
             raise self._lost(ended.how.reason)
-        return words_from(ended)
+        return ended
 
     async def installed(self) -> str:
         """Put the program down, unless this was done; return its path."""
@@ -112,9 +127,10 @@ class SandboxProgram:
 
     async def _check_python(self) -> None:
         script = (
-            "import sys; print('%d %d' % sys.version_info[:2]); print(sys.executable)"
+            "import os, sys; print('%d %d' % sys.version_info[:2]);"
+            " print(os.path.realpath(sys.executable) if sys.executable else '')"
         )
-        ended = await self.sandbox.exec(
+        ended = await self._exec(
             Command(
                 argv=(self.python, "-I", "-S", "-c", script),
                 timeout_seconds=LOOK_SECONDS,
@@ -130,17 +146,59 @@ class SandboxProgram:
                 self._found = _path_from(path)
             case Exited() | NotStarted():
                 raise RuntimeMissing(self.python, _told(ended) or str(ended.how))
-            case Lost(reason):
-                raise self._lost(reason)
+            case Lost():
+                raise AssertionError("that was raised before")
             case Signalled() | TimedOut() | ExitUnknown():
                 raise self.failed("look for Python", str(ended.how))
             case _:
                 assert_never(ended.how)
 
-    def failed(self, operation: str, reason: str) -> SandboxFailed:
+    async def unanswered(self, operation: str, reason: str) -> SandboxFailed:
+        """Return the fault of a program that gives no answer, having seen whose it is.
+
+        Raises:
+            SandboxLost, SandboxFailed: As they say.
+        """
+        try:
+            await self._check_python()
+        except RuntimeMissing as missing:
+            # It was there when the program was put down.
+            removed = self._path is not None and await self._is_removed()
+            if removed:
+                return self.failed(operation, str(missing.reason), from_inside=True)
+        return self.failed(operation, reason)
+
+    async def _is_removed(self) -> bool:
+        """Whether the Python that was found is gone, cannot be run, or is broken.
+
+        Where no process can be made at all, that says nothing of it.
+        """
+        python = self._found or self.python
+        ended = await self.sandbox.exec(
+            Command(
+                argv=(python, "-I", "-S", "-c", ""),
+                timeout_seconds=LOOK_SECONDS,
+                cwd=self.sandbox.scratch,
+            )
+        )
+        if isinstance(ended.how, Exited):
+            return not ended.succeeded
+        if not isinstance(ended.how, NotStarted) or self._found is None:
+            return False
+        try:
+            found = await self.sandbox.stat(self._found)
+        except FileMissing:
+            return True
+        return found.kind is not FileKind.FILE or not found.mode & EXECUTABLE
+
+    def failed(
+        self, operation: str, reason: str, *, from_inside: bool = False
+    ) -> SandboxFailed:
         """Return the fault of an operation that the sandbox did not do."""
         provider = self.sandbox.access().provider
-        return SandboxFailed(provider, self.sandbox.sandbox_id, operation, reason)
+        return SandboxFailed(
+            provider, self.sandbox.sandbox_id, operation, reason, from_inside
+        )
 
     def _lost(self, reason: str) -> SandboxLost:
         provider = self.sandbox.access().provider

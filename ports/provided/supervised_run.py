@@ -89,6 +89,15 @@ class SandboxSession:
             sandbox=sandbox, name="supervisor", text=supervisor, python=python
         )
 
+    async def make_ready(self) -> None:
+        """Put the supervisor down, if that was not done.
+
+        Raises:
+            RuntimeMissing: There is no Python that can supervise.
+            SandboxLost, SandboxFailed: As they say.
+        """
+        await self._program.installed()
+
     async def launch(
         self,
         run: RunId,
@@ -110,7 +119,7 @@ class SandboxSession:
         """
         words = {**self._request(command, stdin_path), **_watch_words(watch)}
         request = json.dumps(words).encode()
-        await self._program.installed()
+        await self.make_ready()
         try:
             told = await self._program.ask(
                 "launch",
@@ -245,7 +254,7 @@ class SandboxSession:
             return await self._answer(run, question, wait_seconds)
         except Unreadable as fault:
             operation = f"{question} a supervised run"
-            raise self._program.failed(operation, str(fault)) from fault
+            raise await self._program.unanswered(operation, str(fault)) from fault
 
     async def _answer(self, run: RunId, question: str, wait_seconds: float) -> RunState:
         words = ("--wait", str(wait_seconds)) if wait_seconds else ()

@@ -222,6 +222,9 @@ class SandboxFailed(Fault):
     sandbox: str
     operation: str
     reason: str
+    from_inside: bool = False
+    """Whether it was seen that what the operation needs was ended or removed by what
+    runs in the sandbox, which itself goes on."""
 
 
 @attrs.frozen

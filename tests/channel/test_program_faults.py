@@ -2,7 +2,7 @@
 """Programs in a sandbox that answers with every end that a command can have."""
 
 import json
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable
 
 import anyio
 import anyio.lowlevel
@@ -14,16 +14,24 @@ from livery.ports.provided.run_receipts import (
     Launched,
     LaunchFailed,
     RunId,
+    Running,
     RunStuck,
     state_from,
 )
-from livery.ports.provided.sandbox_programs import RuntimeMissing, Unreadable
+from livery.ports.provided.sandbox_programs import (
+    WORKERS_PYTHON,
+    RuntimeMissing,
+    Unreadable,
+)
 from livery.ports.provided.supervised_run import SandboxSession
 from livery.ports.required.sandbox import (
     Command,
     Ended,
     Exited,
     ExitUnknown,
+    FileKind,
+    FileMissing,
+    FileStat,
     How,
     Lost,
     NotStarted,
@@ -49,7 +57,8 @@ def told(how: How, words: object = None) -> Ended:
     return Ended(how=how, stdout=Output(head=printed, size=len(printed)))
 
 
-VERSION = Ended(how=Exited(0), stdout=Output(head=b"3 11\n", size=5))
+PYTHON = b"3 11\n/usr/bin/python3.11\n"
+VERSION = Ended(how=Exited(0), stdout=Output(head=PYTHON, size=len(PYTHON)))
 
 
 class AnsweringSandbox:
@@ -60,15 +69,24 @@ class AnsweringSandbox:
     scratch = "/scratch"
     expires_at = None
 
-    def __init__(self, answer: Callable[[str], Ended]) -> None:
+    def __init__(self, answers: dict[str, Ended]) -> None:
         self.questions: list[str] = []
-        self._answer = answer
+        self.answers = answers
+        self.file: FileStat | FileMissing = FileMissing("/usr/bin/python3.11")
+
+    async def stat(self, path: str) -> FileStat:
+        assert path == "/usr/bin/python3.11"
+        if isinstance(self.file, FileMissing):
+            raise self.file
+        return self.file
 
     async def exec(self, command: Command) -> Ended:
+        if command.argv[0] == WORKERS_PYTHON:
+            return self.answers.get(WORKERS_PYTHON, told(Exited(2)))
         question = "python" if "-c" in command.argv else command.argv[4]
         self.questions.append(question)
         await anyio.lowlevel.checkpoint()
-        return self._answer(question)
+        return self.answers[question]
 
     async def put(
         self,
@@ -87,7 +105,7 @@ class AnsweringSandbox:
 def session_with(
     **answers: Ended,
 ) -> tuple[SandboxSession, AnsweringSandbox]:
-    sandbox = AnsweringSandbox({"python": VERSION, **answers}.__getitem__)
+    sandbox = AnsweringSandbox({"python": VERSION, **answers})
     # It has what is used of the port; the rest would be dead weight here.
     port: Sandbox = sandbox  # type: ignore[assignment]
     session = SandboxSession(port, supervisor=b"text", failures_max=2)
@@ -142,7 +160,47 @@ async def test_what_cannot_be_read_is_asked_again_and_then_passed_on(
     with pytest.raises(SandboxFailed):
         await session.state(RUN)
 
-    assert sandbox.questions == ["python", "status", "status"]
+    assert sandbox.questions == ["python", "status", "status", "python"]
+
+
+BROKEN = told(Exited(1))
+UNSTARTED = told(NotStarted("no such program"))
+REMOVED = FileMissing("/usr/bin/python3.11")
+STANDS = FileStat(kind=FileKind.FILE, size=1, mode=0o755)
+LOCKED = FileStat(kind=FileKind.FILE, size=1, mode=0o644)
+
+
+@pytest.mark.case("FC-171")
+@pytest.mark.parametrize(
+    ("now", "file", "from_inside"),
+    [
+        (VERSION, STANDS, False),
+        (BROKEN, STANDS, True),
+        (UNSTARTED, REMOVED, True),
+        (UNSTARTED, LOCKED, True),
+        (UNSTARTED, STANDS, False),  # No process can be made at all, say.
+        (told(ExitUnknown("who knows")), STANDS, False),
+    ],
+)
+async def test_a_python_that_was_removed_or_broken_is_told_as_such(
+    now: Ended, file: FileStat | FileMissing, from_inside: bool
+) -> None:
+    session, sandbox = session_with(status=UNSTARTED)
+    sandbox.file = file
+    await session.make_ready()
+    sandbox.answers["python"] = now
+
+    with pytest.raises(SandboxFailed) as raised:
+        await session.state(RUN)
+
+    assert raised.value.from_inside is from_inside
+
+
+async def test_a_program_runs_on_the_workers_python_when_its_own_was_removed() -> None:
+    session, sandbox = session_with(status=UNSTARTED)
+    sandbox.answers[WORKERS_PYTHON] = told(Exited(0), {"state": "running"})
+
+    assert await session.state(RUN) == Running()
 
 
 @pytest.mark.case("FC-115")

@@ -294,11 +294,26 @@ async def test_a_run_that_nobody_launched_is_told(session: SandboxSession) -> No
         await output(session)
 
 
-async def test_a_sandbox_without_python_is_told(sandbox: WorkerSandbox) -> None:
-    session = SandboxSession(sandbox, supervisor=b"", python="/no/python3")
+async def test_a_python_that_does_not_run_is_told(
+    sandbox: WorkerSandbox, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken-python"
+    broken.write_text("#!/bin/sh\necho no encodings >&2\nexit 1\n")
+    broken.chmod(0o755)
+    session = SandboxSession(sandbox, supervisor=b"", python=str(broken))
 
-    with pytest.raises(RuntimeMissing, match="/no/python3"):
+    with pytest.raises(RuntimeMissing, match="no encodings"):
         await session.launch(RUN, command("true"))
+
+
+async def test_a_run_needs_no_python_on_disk_where_a_worker_runs(
+    sandbox: WorkerSandbox,
+) -> None:
+    session = new_session(sandbox, "/no/python3")
+
+    receipt = await session.run_to_end(RUN, command("exit 3"))
+
+    assert receipt.how == Exited(3)
 
 
 async def test_a_python_that_is_too_old_is_told(

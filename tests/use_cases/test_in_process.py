@@ -221,6 +221,20 @@ async def test_an_agent_that_kills_its_supervisor_is_measured_and_not_masked(
     assert ground.sandboxes == []
 
 
+async def test_work_that_is_larger_than_is_taken_out_is_measured(
+    ground: Ground,
+) -> None:
+    async with ground.stable(ground.counting(f"{SOLVE}; truncate -s 40G big")) as it:
+        progress = await collected(it)
+
+    assert (progress.failed, progress.done) == (1, 1), ground.results.rows
+    result = ground.results.rows[0]["result"]
+    assert isinstance(result, dict)
+    assert (result["reward"], result["mask_sample"]) == (0.0, False)
+    assert "more than" in result["failure_reason"]
+    assert ground.sandboxes == []
+
+
 @pytest.mark.parametrize(
     "whom", ["$PPID", "$(cut -d' ' -f4 /proc/$PPID/stat)"], ids=["keeper", "worker"]
 )
