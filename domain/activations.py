@@ -56,6 +56,8 @@ class Ending:
     upstream_failed: bool = False
     """Whether the model's side failed, by its own record."""
     reason: str = ""
+    runtime: str = ""
+    """The program that was brought for it, JSON text; empty where none was."""
 
 
 @attrs.frozen(kw_only=True)
@@ -66,6 +68,8 @@ class Activate:
     run: RunId
     parameters: str = ""
     """The request itself, JSON text, for who takes the run over."""
+    model_prefix: str = ""
+    """What goes before the paths of the model of this run."""
     holder: Holder | None = None
     """The process that runs it."""
     at: Instant
@@ -90,6 +94,7 @@ class ActivationStarted:
     request: RequestDigest
     run: RunId
     parameters: str = ""
+    model_prefix: str = ""
     holder: Holder | None = None
     at: Instant
 
@@ -114,6 +119,7 @@ class Activation:
     run: RunId
     parameters: str = ""
     """The request itself, JSON text; empty where it was not kept."""
+    model_prefix: str = ""
     ending: Ending | None = None
 
 
@@ -176,8 +182,13 @@ def decide(activations: Activations, command: Command) -> tuple[Event, ...]:
 def evolve(activations: Activations, event: Event) -> Activations:
     """Return the activations after `event`."""
     match event:
-        case ActivationStarted(request=request, run=run, parameters=parameters):
-            started = Activation(request=request, run=run, parameters=parameters)
+        case ActivationStarted():
+            started = Activation(
+                request=event.request,
+                run=event.run,
+                parameters=event.parameters,
+                model_prefix=event.model_prefix,
+            )
             return attrs.evolve(activations, standing=(*activations.standing, started))
         case ActivationEnded(request=request, ending=ending):
             standing = tuple(
@@ -202,6 +213,7 @@ def _activate(activations: Activations, command: Activate) -> tuple[Event, ...]:
             request=command.request,
             run=command.run,
             parameters=command.parameters,
+            model_prefix=command.model_prefix,
             holder=command.holder,
             at=command.at,
         ),

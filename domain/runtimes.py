@@ -18,6 +18,9 @@ from .refusals import Refusal
 Stager = NewType("Stager", str)
 """Who stages: the id of a session or claim."""
 
+_BY_DIGEST: Final = "sha256-"
+_DIGITS: Final = 12
+
 
 @attrs.frozen(kw_only=True, order=True)
 class Platform:
@@ -40,10 +43,19 @@ class Runtime:
 
     name: str
     version: str
-    """Exact."""
+    """Exact, or `version_by_digest`."""
     platform: Platform
     sha256: str
     """Of the whole decompressed file, hexadecimal."""
+
+    def is_version(self, told: str) -> bool:
+        """Whether a program that tells this version can be the one that is meant."""
+        return self.version.startswith(_BY_DIGEST) or told == self.version
+
+
+def version_by_digest(sha256: str) -> str:
+    """Return the version of a program that nobody names but by its digest."""
+    return f"{_BY_DIGEST}{sha256.lower()[:_DIGITS]}"
 
 
 class RuntimePhase(StrEnum):
@@ -287,7 +299,7 @@ def _verify(installation: Installation, command: Verify) -> tuple[Event, ...]:
     _check_stager(installation, command.stager)
     wanted = installation.runtime
     assert wanted is not None, "what is staged is known"
-    if (command.sha256, command.version) == (wanted.sha256, wanted.version):
+    if command.sha256 == wanted.sha256 and wanted.is_version(command.version):
         known = installation.phase is RuntimePhase.VERIFIED
         return () if known else (RuntimeVerified(at=command.at),)
     return (

@@ -12,6 +12,7 @@ import attrs
 
 from ..adapters.harnesses.claude_code import ClaudeCodeConfig, Thinking, Wire
 from ..adapters.harnesses.claude_code.config import (
+    GLIBC_LEAST,
     MODEL,
     MODEL_RETRIES,
     RESULT_GRACE_SECONDS,
@@ -19,7 +20,7 @@ from ..adapters.harnesses.claude_code.config import (
     STALL_SECONDS,
     TURNS_MAX,
 )
-from ..ports.required.harness import RuntimeNeed
+from ..ports.required.harness import Delivery, RuntimeNeed
 from .setting_words import Name, Range, Seconds, doc
 
 MODEL_RETRIES_MAX: Final = 10
@@ -120,6 +121,13 @@ class ClaudeCodeOptions:
     sandbox_executable_sha256: Name | None = attrs.field(
         default=None, metadata=doc("Of that file; needed with either path.")
     )
+    runtime_delivery: Delivery = attrs.field(
+        default=Delivery.AUTO,
+        metadata=doc(
+            "auto: this host's verified file is mounted read-only where that can be,"
+            " else sent. mount, transfer: that alone."
+        ),
+    )
     extra_arguments: tuple[str, ...] = attrs.field(
         default=(), metadata=doc("More words of the command line.")
     )
@@ -213,4 +221,6 @@ class ClaudeCodeOptions:
             host_path=host,
             sandbox_path=inside,
             sha256=self.sandbox_executable_sha256,
+            glibc_least=GLIBC_LEAST,
+            delivery=self.runtime_delivery,
         )

@@ -18,11 +18,11 @@ from ..adapters.journals import open_sqlite_journal
 from ..adapters.results_folder import ResultsFolder
 from ..adapters.system_clock import RandomIds, SystemClock
 from ..adapters.worker_scripts import program
-from ..domain.claims import ClaimId
 from ..ports.provided.activate_harness import ActivateHarness
 from ..ports.provided.agent_sessions import AgentSessions
 from ..ports.provided.claim_sandbox import ClaimSandbox
 from ..ports.provided.collect_rollouts import CollectRollouts, Progress
+from ..ports.provided.equip_sessions import EquipSessions
 from ..ports.provided.grade_work import GradeWork
 from ..ports.provided.in_process_agent import InProcessAgent
 from ..ports.provided.in_process_resources import InProcessResources
@@ -37,10 +37,8 @@ from ..ports.required.harness import Harness
 from ..ports.required.holders import Holders
 from ..ports.required.journal import Journal
 from ..ports.required.sandbox_provider import (
-    ClaimLabel,
     SandboxProvider,
     SandboxSpec,
-    Unsupported,
 )
 from ..ports.required.task_source import TaskSource
 from ..ports.required.world import World
@@ -196,39 +194,12 @@ async def open_provider(
         yield provider
 
 
-async def check_sandbox(
-    parts: Parts, foundation: Foundation, provider: SandboxProvider
-) -> SandboxSpec:
-    """Make one sandbox of the kind that the run needs, and give it back.
-
-    So what is wrong with the provider, its address or the image is told once, before
-    the run begins, and not once for each episode.
-
-    Raises:
-        Fault: The provider's, as `SandboxProvider.create` says.
-        Unsupported: The harness needs what the provider cannot do.
-    """
-    spec = parts.plan.spec(provider.capabilities)
-    for capability in sorted(parts.harness.needs - provider.capabilities):
-        detail = f"harness {parts.harness.name} needs it"
-        raise Unsupported(provider.name, capability.value, detail)
-    wanted = parts.world.sandbox(next(iter(parts.tasks.tasks.values())), spec)
-    if wanted is not None:
-        claim, release = claims_of(foundation, provider)
-        name = ClaimId(foundation.ids.fresh("check"))
-        # Looked for first: a provider that is not there leaves no claim in doubt.
-        await provider.find(ClaimLabel(claim=name, owner=foundation.state.owner))
-        held = await claim(name, wanted, used_by="the check before a run")
-        await held.sandbox.disconnect()
-        await release(held.label, reason="the check is over", known=held.standing)
-    return spec
-
-
 def wired(
     parts: Parts,
     foundation: Foundation,
     provider: SandboxProvider,
     spec: SandboxSpec,
+    outfit: EquipSessions | None,
     folder: ResultsFolder,
     on_progress: Callable[[Progress], None],
 ) -> CollectRollouts:
@@ -267,6 +238,7 @@ def wired(
                 clock=clock,
                 supervisor_program=program("supervisor"),
             ),
+            outfit=outfit,
         )
     )
     run_episode = RunEpisode(

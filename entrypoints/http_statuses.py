@@ -63,6 +63,7 @@ STATUSES: dict[str, int] = {
     "born_expired": 422,
     "image_missing": 422,
     "libc_too_old": 422,
+    "model_missing": 422,
     "model_url_refused": 422,
     "never_fits": 422,
     "no_solution": 422,

@@ -35,6 +35,13 @@ class ModelSettings:
             "How the server wants it. auto: x-api-key for Anthropic Messages, else bearer."
         ),
     )
+    nemo_gym: bool = attrs.field(
+        default=False,
+        metadata=doc(
+            "Whether it is a model server of NeMo Gym: the prefix of a rollout's paths"
+            " (/ng-rollout/KEY) then goes on to it."
+        ),
+    )
     gateway_host: Name = attrs.field(
         default="127.0.0.1", metadata=doc("The address that the gateway listens on.")
     )

@@ -16,6 +16,7 @@ import attrs
 from ..domain.digests import Json
 from ..ports.provided.run_episode import CLEANUP_SECONDS, EPISODE_SECONDS
 from ..ports.required.sandbox_provider import Capabilities, Capability, SandboxSpec
+from .model_settings import ModelSettings
 from .setting_words import NONE_WORD, Name, Range, Seconds, doc
 from .settings import (
     CONCURRENCY_MAX,
@@ -48,6 +49,7 @@ class RunPlan:
         default=None, metadata=doc("")
     )
     cleanup_timeout_seconds: Seconds = CLEANUP_SECONDS
+    model: ModelSettings = attrs.field(factory=ModelSettings)
 
     @property
     def harness_kind(self) -> str:
@@ -110,8 +112,8 @@ class RunPlan:
 def plan_of(file: SettingsFile, chosen: Mapping[str, Any]) -> RunPlan:
     """Return the plan of a settings file, with what was `chosen` laid over it.
 
-    `chosen` has the names of `[run]`, and `harness_block` and `sandbox_block` with
-    the names of those blocks; what is not chosen is left out.
+    `chosen` has the names of `[run]`, and `harness_block`, `sandbox_block` and `model`
+    with the names of those blocks; what is not chosen is left out.
 
     Raises:
         SettingsRefused: With every mistake.
@@ -120,6 +122,7 @@ def plan_of(file: SettingsFile, chosen: Mapping[str, Any]) -> RunPlan:
     given = dict(chosen)
     over_harness = cast("dict[str, Any]", given.pop("harness_block", {}))
     over_sandbox = cast("dict[str, Any]", given.pop("sandbox_block", {}))
+    over_model = cast("dict[str, Any]", given.pop("model", {}))
     run = attrs.evolve(run, **given)
     harness = file.settings.harness.get(run.harness, HarnessSettings())
     if "options" in over_harness:
@@ -137,6 +140,7 @@ def plan_of(file: SettingsFile, chosen: Mapping[str, Any]) -> RunPlan:
         limit=run.limit,
         episode_timeout_seconds=run.episode_timeout_seconds,
         cleanup_timeout_seconds=run.cleanup_timeout_seconds,
+        model=attrs.evolve(file.settings.model, **over_model),
     )
     try:
         plan.check()

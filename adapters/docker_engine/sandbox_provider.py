@@ -134,11 +134,13 @@ class DockerSandboxProvider:
 
     @property
     def capabilities(self) -> Capabilities:
-        """All of them; ports only where the engine is on this host."""
-        everything = frozenset(Capability)
-        if self._engine.address.is_here:
-            return everything
-        return everything - {Capability.PORTS}
+        """All of them, but for what needs the engine to be on this host."""
+        address, able = self._engine.address, set(Capability)
+        if not address.is_here:
+            able.discard(Capability.PORTS)
+        if address.path is None:
+            able.discard(Capability.HOST_FILES)
+        return frozenset(able)
 
     async def create(self, label: ClaimLabel, spec: SandboxSpec) -> DockerSandbox:
         """Make the sandbox of a claim, or return the one that it has.

@@ -10,6 +10,7 @@ summary.json    the tables, at the end; summary.md is the same for the eye
 
 from .faults import ResultsFolderRefused
 from .folder import (
+    ARTIFACTS,
     RESULTS,
     ResultsFolder,
     check_new,
@@ -21,6 +22,7 @@ from .rows import Row, RowDamaged, read_rows, to_record
 from .run_card import RunCard, SourceCard
 
 __all__ = [
+    "ARTIFACTS",
     "RESULTS",
     "ResultsFolder",
     "ResultsFolderRefused",

@@ -93,7 +93,9 @@ class AgentRoutes:
         session = AgentSessionId(asked.visitor.session)
         parameters = to_parameters(asked.body)
         try:
-            ending = await self.served.activate(session, parameters)
+            ending = await self.served.activate(
+                session, parameters, model_prefix=_prefix(asked.request)
+            )
         except tuple(answers.ACTIVATING) as error:
             return Answer(await self._conflict(session, error, answers.ACTIVATING))
         except (Refusal, Fault) as error:
@@ -145,6 +147,13 @@ class AgentRoutes:
 
     def _not_done(self, error: Refusal | Fault, found: Json = None) -> JSONResponse:
         return not_done(error, found=found, masked=self.secrets.masked)
+
+
+def _prefix(request: Request) -> str:
+    """Return what goes before `ACTIVATION_PATHS[0]`, its escapes untouched."""
+    raw = request.scope.get("raw_path") or request.url.path.encode()
+    path: str = raw.partition(b"?")[0].decode("latin-1")
+    return path.removesuffix(ACTIVATION_PATHS[0])
 
 
 async def _described(request: Request) -> JSONResponse:

@@ -35,6 +35,7 @@ from ..composition import (
     read_options,
 )
 from ..http_serving.session_cookies import SessionCookies
+from ..outfits import open_tailor
 from ..plug_ins import HarnessPlugIn, ProviderPlugIn, Surroundings, find
 from ..run_plan import RunPlan
 from ..settings import AgentServerSettings, HarnessSettings, SandboxSettings
@@ -45,6 +46,8 @@ from .app import COOKIE_KEY, AgentRoutes
 ARTIFACTS: Final = "artifacts"
 SUPERVISOR: Final = "supervisor"
 TOOL_SERVERS: Final = "tool_servers"
+THIS_HOST: Final = "local"
+"""The provider whose sandboxes are folders and processes of this host."""
 SHARE_OF_GRACE: Final = 0.9
 """How much of the shutdown's grace giving everything back may take."""
 
@@ -82,13 +85,36 @@ async def _open_sessions(
     file: SettingsFile, foundation: Foundation, harness: Harness
 ) -> AsyncGenerator[ServedSessions]:
     settings = file.settings.agent_server
-    artifacts = Path(settings.artifacts or foundation.state.path / ARTIFACTS)
+    artifacts = FolderArtifactStore(
+        Path(settings.artifacts or foundation.state.path / ARTIFACTS)
+    )
     async with AsyncExitStack() as stack:
+        tailor = await stack.enter_async_context(
+            open_tailor(
+                harness,
+                file.settings.model,
+                secrets=foundation.secrets,
+                installation_secret=foundation.state.secret,
+                clock=foundation.clock,
+                artifacts=artifacts,
+            )
+        )
         providers: dict[str, SandboxProvider] = {}
-        for name in _names(file, settings):
+        for name in _names(file, _own_name(settings, harness)):
             providers[name] = await stack.enter_async_context(
                 _open_provider(file, foundation, name)
             )
+        sites = {
+            name: tailor.site(provider, _block(file, name).network)
+            for name, provider in providers.items()
+        }
+        own: OwnSandboxes | None = None
+        if (its := _own_name(settings, harness)) is not None:
+            own = await _own(file, foundation, its, providers[its])
+            spec, sites[its] = await tailor.fitted(
+                providers[its], own.spec, lends_own=False
+            )
+            own = attrs.evolve(own, spec=spec)
         sessions = AgentSessions(
             journal=foundation.journal,
             clock=foundation.clock,
@@ -97,19 +123,22 @@ async def _open_sessions(
             sandboxes=SessionSandboxes(
                 harness=harness,
                 providers=providers,
-                own=await _own(file, foundation, providers),
+                own=own,
             ),
             activate_harness=ActivateHarness(
                 harness=harness,
-                artifacts=FolderArtifactStore(artifacts),
+                artifacts=artifacts,
                 clock=foundation.clock,
                 supervisor_program=program(SUPERVISOR),
             ),
             check_tools=CheckTools(
-                servers=HostToolServers(), program=program(TOOL_SERVERS)
+                servers=HostToolServers(),
+                program=program(TOOL_SERVERS),
+                is_relayed=lambda sandbox: sites[sandbox.access().provider].relays,
             ),
             inspect=_check_python,
             among_others=True,
+            outfit=tailor.outfit(sites, artifacts),
         )
         admit = AdmitSessions(
             clock=foundation.clock,
@@ -128,9 +157,14 @@ async def _check_python(sandbox: Sandbox) -> None:
     await SandboxProgram(sandbox=sandbox, name=SUPERVISOR, text=supervisor).installed()
 
 
-def _names(file: SettingsFile, settings: AgentServerSettings) -> list[str]:
+def _own_name(settings: AgentServerSettings, harness: Harness) -> str | None:
+    """Return the provider of a session's own sandbox; this host where one is needed."""
+    needs_one = hasattr(harness, "runtime")  # `RuntimeHarness`
+    return settings.sandbox_provider or (THIS_HOST if needs_one else None)
+
+
+def _names(file: SettingsFile, own: str | None) -> list[str]:
     """Return the providers to open: the configured ones, and the session's own."""
-    own = settings.sandbox_provider
     return [*dict.fromkeys([*file.settings.sandbox, *([own] if own else [])])]
 
 
@@ -138,23 +172,21 @@ def _names(file: SettingsFile, settings: AgentServerSettings) -> list[str]:
 async def _open_provider(
     file: SettingsFile, foundation: Foundation, name: str
 ) -> AsyncGenerator[SandboxProvider]:
-    block = file.settings.sandbox.get(name, SandboxSettings())
+    block = _block(file, name)
     plug_in = find(ProviderPlugIn, block.provider or name, PROVIDERS)
     (options,) = read_options(file, (plug_in.options, "sandbox", name, block.options))
     async with open_provider(foundation, name, plug_in, options) as provider:
         yield provider
 
 
+def _block(file: SettingsFile, name: str) -> SandboxSettings:
+    return file.settings.sandbox.get(name, SandboxSettings())
+
+
 async def _own(
-    file: SettingsFile,
-    foundation: Foundation,
-    providers: dict[str, SandboxProvider],
-) -> OwnSandboxes | None:
+    file: SettingsFile, foundation: Foundation, name: str, provider: SandboxProvider
+) -> OwnSandboxes:
     settings = file.settings.agent_server
-    name = settings.sandbox_provider
-    if name is None:
-        return None
-    provider = providers[name]
     claim, release = claims_of(foundation, provider)
     # A provider that is not there is told now.
     nobody = ClaimId(foundation.ids.fresh("check"))
@@ -171,7 +203,7 @@ def _plan(file: SettingsFile, settings: AgentServerSettings, sandbox: str) -> Ru
         harness=settings.harness,
         sandbox=sandbox,
         harness_block=_harness_block(file, settings),
-        sandbox_block=file.settings.sandbox.get(sandbox, SandboxSettings()),
+        sandbox_block=_block(file, sandbox),
         concurrency=settings.concurrency,
         repeats=1,
         limit=None,

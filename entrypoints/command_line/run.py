@@ -83,7 +83,9 @@ def to_limit(
 
 @click.command(cls=RunCommand)
 @click.argument("source", required=False)
-@click.option("--harness", metavar="NAME", help="oracle, nop, command, or a block.")
+@click.option(
+    "--harness", metavar="NAME", help="oracle, nop, command, claude_code, or a block."
+)
 @click.option("--sandbox", metavar="NAME", help="local, docker, or a block.")
 @click.option(
     "--concurrency",
@@ -129,6 +131,13 @@ def to_limit(
     "--command",
     metavar="TEXT",
     help="What the harness `command` has a shell run in each sandbox.",
+)
+@click.option("--model-url", metavar="URL", help="The model's server, without /v1.")
+@click.option("--model", metavar="NAME", help="The model that is asked.")
+@click.option(
+    "--claude-code-version",
+    metavar="V",
+    help="The exact version that the harness claude_code brings into sandboxes.",
 )
 @click.option(
     "--resume",
@@ -229,6 +238,16 @@ def _over(
                 f"Harness {harness} takes no command; --harness {COMMAND} does."
             )
         given["harness_block"] = {"options": {COMMAND: list(command)}}
+    options = {
+        name: chosen[name]
+        for name in ("model", "claude_code_version")
+        if chosen[name] is not None
+    }
+    if options:
+        block_over = given.setdefault("harness_block", {})
+        block_over["options"] = {**block_over.get("options", {}), **options}
+    if chosen["model_url"] is not None:
+        given["model"] = {"url": _meant(chosen["model_url"])}
     sandbox: dict[str, Any] = {}
     if chosen["image"]:
         sandbox["image"] = _meant(chosen["image"])

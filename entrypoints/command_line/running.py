@@ -15,7 +15,9 @@ from typing import Final
 import anyio
 import attrs
 
+from ...adapters.artifacts.folder import FolderArtifactStore
 from ...adapters.results_folder import (
+    ARTIFACTS,
     RESULTS,
     ResultsFolder,
     ResultsFolderRefused,
@@ -31,11 +33,10 @@ from ...domain.claims import DECIDER, ClaimId
 from ...domain.rollouts import owed
 from ...ports.provided.carry_out import read_state
 from ...ports.required.journal import claim_stream
-from ...ports.required.sandbox_provider import SandboxProvider, SandboxSpec
+from ...ports.required.sandbox_provider import SandboxProvider
 from ..composition import (
     Foundation,
     Parts,
-    check_sandbox,
     open_foundation,
     open_provider,
     prepare,
@@ -43,6 +44,7 @@ from ..composition import (
 )
 from ..plug_ins import Surroundings
 from ..run_plan import RunPlan, from_stored, to_stored
+from ..sandbox_check import Fitted, check_sandbox, open_run_tailor
 from ..settings_reading import SettingsFile
 from ..state_folder import open_state_folder, state_path
 from ..strict_converter import Refused
@@ -149,6 +151,7 @@ class _Running:
     async def all(self) -> int:
         parts = self.ready.parts
         state = open_state_folder(self.ready.state)
+        artifacts = FolderArtifactStore(self.ready.path / ARTIFACTS)
         async with (
             open_foundation(state, self.shared.secrets) as foundation,
             open_provider(
@@ -157,10 +160,11 @@ class _Running:
                 parts.provider,
                 parts.provider_options,
             ) as provider,
+            open_run_tailor(parts, foundation, artifacts) as tailor,
         ):
-            spec = await check_sandbox(parts, foundation, provider)
+            fitted = await check_sandbox(parts, foundation, provider, tailor, artifacts)
             with self._folder(foundation) as folder:
-                summary = await self._collect(foundation, provider, spec, folder)
+                summary = await self._collect(foundation, provider, fitted, folder)
             await self._tell_open_claims(foundation)
         self._tell_how_to_go_on(summary)
         return Status.GRADED if summary.is_complete else Status.LEFT
@@ -176,7 +180,7 @@ class _Running:
         self,
         foundation: Foundation,
         provider: SandboxProvider,
-        spec: SandboxSpec,
+        fitted: Fitted,
         folder: ResultsFolder,
     ) -> Summary:
         if folder.healed_bytes:
@@ -193,7 +197,15 @@ class _Running:
         if not left:
             self.shared.say("Nothing is left to run.")
         with shown_progress() as show:
-            collect = wired(self.ready.parts, foundation, provider, spec, folder, show)
+            collect = wired(
+                self.ready.parts,
+                foundation,
+                provider,
+                fitted.spec,
+                fitted.outfit,
+                folder,
+                show,
+            )
             self.signals.stop = collect.stop
             if self.signals.stopped:
                 collect.stop()

@@ -27,6 +27,7 @@ from ..required.harness import (
     Reading,
     RequestRefused,
     Run,
+    ToolAccess,
 )
 from ..required.model_access import ModelGrant, ModelRecord
 from ..required.sandbox import (
@@ -85,9 +86,13 @@ class Equipment:
     is_boundary: bool = False
     """Whether the sandbox keeps what runs in it from the host."""
     runtime_path: str | None = None
+    runtime: Mapping[str, Json] | None = None
+    """What is told of the program that stands there."""
     model: ModelGrant | None = None
     seen_of_model: Callable[[], ModelRecord] | None = None
     """Tells what the gateway saw of the session's calls so far."""
+    tools: tuple[ToolAccess, ...] | None = None
+    """The granted ones as the sandbox reaches them; None: as they were granted."""
 
 
 SUPERVISOR_ENDED: Final = "what supervised the harness was ended from inside"
@@ -305,6 +310,7 @@ class ActivateHarness:
         outcome: Outcome | None = None,
     ) -> Ending:
         sandbox, seen = attempt.sandbox, attempt.equipment.seen_of_model
+        runtime = attempt.equipment.runtime
         capture = attrs.evolve(
             capture,
             provider=sandbox.access().provider if sandbox is not None else "",
@@ -333,6 +339,7 @@ class ActivateHarness:
             stillness=stillness,
             upstream_failed=reading.upstream_failed,
             reason=reading.reason,
+            runtime="" if runtime is None else _json(runtime),
         )
 
     def _session(self, sandbox: Sandbox) -> SandboxSession:

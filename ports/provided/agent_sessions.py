@@ -50,11 +50,11 @@ from ...domain.requests import request_digest
 from ...domain.tasks import EpisodeId
 from ..required.clock import Clock
 from ..required.faults import Fault
-from ..required.harness import Harness, HarnessRequest
+from ..required.harness import Harness, HarnessRequest, ToolAccess
 from ..required.holders import Holders
 from ..required.journal import Journal, agent_session_stream
 from ..required.sandbox import Sandbox, SandboxLost
-from .activate_harness import ActivateHarness, Attempt
+from .activate_harness import ActivateHarness, Attempt, Equipment
 from .carry_out import Standing, carry_out, read_state
 from .check_tools import CheckTools, check_honoured
 from .open_session import OpenSession
@@ -162,9 +162,15 @@ class AgentSessions:
         await self._set_up(session, OpenSession(standing, seeded, grant))
 
     async def activate(
-        self, session: AgentSessionId, parameters: Mapping[str, Json]
+        self,
+        session: AgentSessionId,
+        parameters: Mapping[str, Json],
+        *,
+        model_prefix: str = "",
     ) -> Ending:
         """Run the harness for this request, at most once, and tell how it ended.
+
+        `model_prefix` goes before the paths of its model, where that one knows it.
 
         Raises:
             Refusal, Fault: The request is refused, conflicts with another, or nobody
@@ -173,7 +179,7 @@ class AgentSessions:
         digest = request_digest(parameters)
         standing = await self.standing(session)
         if standing.state.activations.of(digest) is None:
-            await self._start(session, standing, digest, parameters)
+            await self._start(session, standing, digest, parameters, model_prefix)
         return await self._ending(session, digest)
 
     async def close(
@@ -261,12 +267,14 @@ class AgentSessions:
         standing: Standing[AgentSession],
         digest: RequestDigest,
         parameters: Mapping[str, Json],
+        model_prefix: str,
     ) -> None:
         """Write the intent, unless there is one by now, and run it when it is ours."""
         activate = Activate(
             request=digest,
             run=to_run_id(session, digest),
             parameters=json.dumps(parameters, ensure_ascii=False),
+            model_prefix=model_prefix,
             holder=self.holders.own,
             at=self.clock.now(),
         )
@@ -333,7 +341,9 @@ class AgentSessions:
 
     async def _equip(self, opened: OpenSession) -> None:
         if self.outfit is not None:
-            opened.equipment = await self.outfit.bring(opened.seeded, opened.sandbox)
+            opened.equipment = await self.outfit.bring(
+                opened.seeded, opened.grant, opened.sandbox
+            )
         is_boundary = self.sandboxes.is_boundary(opened.grant)
         opened.equipment = attrs.evolve(opened.equipment, is_boundary=is_boundary)
 
@@ -411,6 +421,8 @@ class AgentSessions:
             await self._equip(opened)
         except BaseException:
             del self._open[session]
+            with anyio.move_on_after(UNDO_SECONDS, shield=True):
+                await self._let_go(session, opened)
             raise
         finally:
             opened.reached.set()
@@ -482,11 +494,10 @@ class AgentSessions:
         fresh: bool,
     ) -> None:
         """Run the activation here, or take it over, and write its ending down."""
-        attempt = _attempt(opened, activation, fresh=fresh)
         opened.ended = anyio.Event()
         try:
             with anyio.CancelScope() as opened.scope:
-                ending = await self.activate_harness(attempt)
+                ending = await self._ran(session, opened, activation, fresh=fresh)
                 await self._end(session, opened, activation, ending)
             if opened.scope.cancelled_caught:
                 await self._stop_run(session, opened, activation)
@@ -496,6 +507,37 @@ class AgentSessions:
         finally:
             opened.running = opened.scope = None
             opened.ended.set()
+
+    async def _ran(
+        self,
+        session: AgentSessionId,
+        opened: OpenSession,
+        activation: Activation,
+        *,
+        fresh: bool,
+    ) -> Ending:
+        """Run the activation with all that it needs within its reach."""
+        attempt = _attempt(opened, activation, fresh=fresh)
+        if self.outfit is None:
+            return await self.activate_harness(attempt)
+        is_reached = False
+        try:
+            async with self.outfit.reach(
+                session,
+                opened.grant,
+                opened.sandbox,
+                opened.equipment,
+                model_prefix=activation.model_prefix,
+            ) as equipment:
+                is_reached = True
+                attempt = _attempt(opened, activation, equipment, fresh=fresh)
+                return await self.activate_harness(attempt)
+        except Fault as fault:
+            if is_reached or not fresh:
+                raise
+            # Nothing was launched, and nothing will be.
+            outcome, reason = Outcome.SANDBOX_ERROR, str(fault)
+            return await self.activate_harness.unseen(attempt, outcome, reason)
 
     async def _stop_run(
         self, session: AgentSessionId, opened: OpenSession, activation: Activation
@@ -623,22 +665,33 @@ class AgentSessions:
         return standing
 
 
-def _request(opened: OpenSession, parameters: Mapping[str, Json]) -> HarnessRequest:
+def _request(
+    opened: OpenSession,
+    parameters: Mapping[str, Json],
+    tools: tuple[ToolAccess, ...] | None = None,
+) -> HarnessRequest:
     return HarnessRequest(
         episode=opened.seeded.episode,
         task=opened.grant.task,
         parameters=parameters,
-        tool_accesses=opened.grant.tools,
+        tool_accesses=opened.grant.tools if tools is None else tools,
     )
 
 
-def _attempt(opened: OpenSession, activation: Activation, *, fresh: bool) -> Attempt:
+def _attempt(
+    opened: OpenSession,
+    activation: Activation,
+    reached: Equipment | None = None,
+    *,
+    fresh: bool,
+) -> Attempt:
     kept = activation.parameters
     parameters: Mapping[str, Json] = json.loads(kept) if kept else {}
+    equipment = reached or opened.equipment
     return Attempt(
         run=activation.run,
-        request=_request(opened, parameters),
+        request=_request(opened, parameters, equipment.tools),
         sandbox=opened.sandbox,
         fresh=fresh,
-        equipment=opened.equipment,
+        equipment=equipment,
     )

@@ -49,13 +49,21 @@ def to_row(
     }
 
 
-def to_result(text: str, seconds: Mapping[str, float]) -> Mapping[str, Json]:
-    """Return a verified result with the time that each stage took here."""
+def to_result(
+    text: str | None,
+    seconds: Mapping[str, float],
+    turn: str | None,
+) -> Mapping[str, Json] | None:
+    """Return a verified result with its times here, and the program that was used."""
+    if text is None:
+        return None
     result: dict[str, Json] = json.loads(text)
     known = result.get("livery")
     more = known if isinstance(known, dict) else {}
     rounded = {stage: round(time, 6) for stage, time in seconds.items()}
-    return {**result, "livery": {**more, "seconds": rounded}}
+    runtime = None if turn is None else to_turn(turn).runtime
+    told = {} if runtime is None else {"runtime": runtime}
+    return {**result, "livery": {**more, "seconds": rounded, **told}}
 
 
 def request_digest_of(task: Task) -> RequestDigest:
@@ -71,6 +79,7 @@ def from_turn(turn: Turn) -> str:
             "outcome": turn.outcome,
             "upstream_failed": turn.upstream_failed,
             "reason": turn.reason,
+            "runtime": turn.runtime,
         },
         ensure_ascii=False,
     )
@@ -84,6 +93,7 @@ def to_turn(text: str) -> Turn:
         outcome=Outcome(known["outcome"]),
         upstream_failed=known["upstream_failed"],
         reason=known["reason"],
+        runtime=known.get("runtime"),
     )
 
 

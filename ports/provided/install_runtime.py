@@ -30,6 +30,7 @@ from ...domain.runtimes import (
     Verify,
 )
 from ..required.clock import Clock
+from ..required.harness import Delivery
 from ..required.runtime_source import PackedRuntime, RuntimeSource
 from ..required.sandbox import Sandbox, SandboxFailed, SandboxLost, TransferCut
 from .runtime_calls import (
@@ -58,14 +59,6 @@ KNOWN_MAX: Final = 4096
 T = TypeVar("T")
 
 
-class Delivery(StrEnum):
-    """How a program may come into a sandbox."""
-
-    AUTO = "auto"
-    MOUNT = "mount"
-    TRANSFER = "transfer"
-
-
 class Came(StrEnum):
     """How a program came into the sandbox."""
 
@@ -75,6 +68,8 @@ class Came(StrEnum):
     """It was installed there before."""
     STOOD = "stood"
     """It is the sandbox's own."""
+    IN_PLACE = "in place"
+    """The sandbox sees this host's files, and so this host's copy."""
 
 
 @attrs.frozen(kw_only=True)
@@ -123,8 +118,11 @@ class InstallRuntime:
         stager: Stager,
         delivery: Delivery = Delivery.AUTO,
         mounted: Mapping[Platform, str] | None = None,
+        in_place: bool = False,
     ) -> InstalledRuntime:
         """Return the program in `sandbox`; `mounted` tells where one was mounted.
+
+        `in_place` says that it sees this host's files under their own paths.
 
         Raises:
             PlatformUnknown, LibcTooOld, RuntimeTooLarge: Before anything was sent.
@@ -140,10 +138,14 @@ class InstallRuntime:
         place = await self._place(calls)
         check_glibc(place, name=wanted.name, least=wanted.glibc_least)
         runtime = await self.source.obtain(wanted.name, wanted.version, place.platform)
-        path = (mounted or {}).get(place.platform)
-        if delivery is not Delivery.TRANSFER and path is not None:
-            await self._check(calls, runtime, path)
-            return InstalledRuntime(runtime=runtime, path=path, came=Came.MOUNTED)
+        if delivery is not Delivery.TRANSFER:
+            path = (mounted or {}).get(place.platform)
+            came = Came.IN_PLACE if in_place else Came.MOUNTED
+            if in_place:
+                path = await self.source.host_path(runtime)
+            if path is not None:
+                await self._check(calls, runtime, path)
+                return InstalledRuntime(runtime=runtime, path=path, came=came)
         if delivery is Delivery.MOUNT:
             raise RuntimeNotMounted(wanted.name, wanted.version, place.platform.word)
         packed = await self.source.packed(runtime)
@@ -370,7 +372,7 @@ def _check_found(found: Found, runtime: Runtime) -> None:
     reason = ""
     if found.sha256 != runtime.sha256:
         reason = f"its sha256 is {found.sha256:.12}…, wanted is {runtime.sha256:.12}…"
-    elif found.version != runtime.version:
+    elif not runtime.is_version(found.version):
         reason = f"it says that it is version {found.version!r}"
     if reason:
         raise RuntimeRejected(runtime.name, runtime.version, found.path, reason)

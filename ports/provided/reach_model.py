@@ -8,8 +8,9 @@ in what is told of the model: a run that failed for it failed for us.
 """
 
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import attrs
@@ -35,7 +36,7 @@ class ModelInReach:
     grant: ModelGrant
     tool_urls: Mapping[str, str]
     """The address inside of each tool server that was asked for; no path."""
-    seen: Callable[[], Awaitable[ModelRecord]]
+    seen: Callable[[], ModelRecord]
     """Tells what was seen until now, lost relays among the failures."""
 
 
@@ -69,10 +70,7 @@ class ReachModel:
             Fault: The access was not granted, or no relay runs.
         """
         grant = await self.access.grant(session, prefix=prefix, shelf=shelf)
-
-        async def seen() -> ModelRecord:
-            return self.access.seen(session)
-
+        seen = partial(self.access.seen, session)
         if not relays:
             yield ModelInReach(grant=grant, tool_urls={}, seen=seen)
             return
@@ -87,8 +85,8 @@ class ReachModel:
         ports = {target: port_inside(session, target) for target in targets}
         async with open_relay(open_stream, targets, ports=ports) as relay:
 
-            async def seen_through() -> ModelRecord:
-                return with_losses(self.access.seen(session), relay.record)
+            def seen_through() -> ModelRecord:
+                return with_losses(seen(), relay.record)
 
             yield ModelInReach(
                 grant=attrs.evolve(grant, base_url=relay.url(MODEL) + prefix),

@@ -369,7 +369,7 @@ class _Running:
         return to_row(
             self.episode,
             self.task.task_id,
-            result=None if result is None else to_result(result, self.seconds),
+            result=to_result(result, self.seconds, response),
             failure=failure,
             response=None if response is None else to_turn(response).response,
         )

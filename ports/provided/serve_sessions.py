@@ -118,7 +118,11 @@ class ServedSessions:
         )
 
     async def activate(
-        self, session: AgentSessionId, parameters: Mapping[str, Json]
+        self,
+        session: AgentSessionId,
+        parameters: Mapping[str, Json],
+        *,
+        model_prefix: str = "",
     ) -> Ending:
         """Run the harness for this request, at most once; equal requests share it.
 
@@ -128,7 +132,7 @@ class ServedSessions:
         self._check_open(session)
         return await self.calls(
             ("activate", session, request_digest(parameters)),
-            lambda: self._activate(session, parameters),
+            lambda: self._activate(session, parameters, model_prefix),
             linger_seconds=self.patience.disconnect_grace_seconds,
         )
 
@@ -179,14 +183,19 @@ class ServedSessions:
             self._follow(session)
 
     async def _activate(
-        self, session: AgentSessionId, parameters: Mapping[str, Json]
+        self,
+        session: AgentSessionId,
+        parameters: Mapping[str, Json],
+        model_prefix: str,
     ) -> Ending:
         with logged_as(session=session):
             closed = (await self.sessions.standing(session)).state.closed
             if closed is not None:
                 raise SessionIsClosed(at=closed.at)
             try:
-                return await self.sessions.activate(session, parameters)
+                return await self.sessions.activate(
+                    session, parameters, model_prefix=model_prefix
+                )
             finally:
                 self._follow(session)
 

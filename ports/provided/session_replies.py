@@ -41,6 +41,7 @@ def turn_of(ending: Ending) -> Turn:
         outcome=ending.outcome,
         upstream_failed=ending.upstream_failed,
         reason=ending.reason,
+        runtime=json.loads(ending.runtime) if ending.runtime else None,
     )
 
 

@@ -246,13 +246,25 @@ class Harness(Protocol):
         ...
 
 
+class Delivery(StrEnum):
+    """How a program may come into a sandbox."""
+
+    AUTO = "auto"
+    """Mounted where that can be, else sent."""
+    MOUNT = "mount"
+    TRANSFER = "transfer"
+
+
 @attrs.frozen(kw_only=True)
 class RuntimeNeed:
     """The program that a harness needs in the sandbox, and where it may come from."""
 
     name: str
     version: str | None = None
-    """Exact."""
+    """Exact; None with a path: whatever has the sha256."""
+    glibc_least: tuple[int, int] | None = None
+    """The oldest glibc on which it starts, where that is known."""
+    delivery: Delivery = Delivery.AUTO
     host_path: str | None = None
     """A file of this host to bring instead of the registry's."""
     sandbox_path: str | None = None
@@ -284,4 +296,13 @@ class ToolHarness(Harness, Protocol):
     @property
     def calls_tools_inside(self) -> bool:
         """Whether the calls come from the sandbox, and not from this host."""
+        ...
+
+
+class ModelHarness(Harness, Protocol):
+    """The extra ability: a harness that asks a model over `Place.model`."""
+
+    @property
+    def has_own_model(self) -> bool:
+        """Whether it reaches a model by itself where nobody grants one."""
         ...

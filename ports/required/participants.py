@@ -44,6 +44,8 @@ class Turn:
     outcome: Outcome
     upstream_failed: bool = False
     reason: str = ""
+    runtime: Mapping[str, Json] | None = None
+    """The program that was brought for it, where that is known."""
 
 
 @attrs.frozen(kw_only=True)

@@ -28,6 +28,8 @@ class Capability(StrEnum):
     NETWORK_NONE = "network none"
     RESOURCE_LIMITS = "resource limits"
     MOUNTS = "mounts"
+    HOST_FILES = "files of this host"
+    """What is mounted is of this host, since the provider works on it."""
     PORTS = "published ports"
     ENTRYPOINT = "own entry point"
     USERS = "users"

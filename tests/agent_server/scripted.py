@@ -32,6 +32,7 @@ from livery.ports.provided.serve_sessions import (
     ServedSessions,
     serve_sessions,
 )
+from livery.ports.provided.session_grants import SessionGrant
 from livery.ports.provided.session_sandboxes import OwnSandboxes, SessionSandboxes
 from livery.ports.required.harness import (
     Capture,
@@ -147,12 +148,32 @@ class ScriptedOutfit:
     brought: list[str] = attrs.field(factory=list[str])
     taken_back: list[str] = attrs.field(factory=list[str])
     fault: Exception | None = None
+    reached: list[tuple[str, str]] = attrs.field(factory=list[tuple[str, str]])
+    """Each run's session, and the prefix of its model."""
+    unreached: Exception | None = None
 
-    async def bring(self, seeded: SeedStarted, sandbox: Sandbox | None) -> Equipment:
+    async def bring(
+        self, seeded: SeedStarted, grant: SessionGrant, sandbox: Sandbox | None
+    ) -> Equipment:
         if self.fault is not None:
             raise self.fault
         self.brought.append(seeded.session)
         return Equipment(runtime_path="/opt/program")
+
+    @asynccontextmanager
+    async def reach(
+        self,
+        session: AgentSessionId,
+        grant: SessionGrant,
+        sandbox: Sandbox | None,
+        equipment: Equipment,
+        *,
+        model_prefix: str,
+    ) -> AsyncGenerator[Equipment]:
+        if self.unreached is not None:
+            raise self.unreached
+        self.reached.append((session, model_prefix))
+        yield attrs.evolve(equipment, runtime_path="/opt/reached")
 
     async def take_back(self, session: AgentSessionId) -> None:
         self.taken_back.append(session)

@@ -10,6 +10,7 @@ import pytest
 from livery.adapters.holders.memory import MemoryHolders
 from livery.adapters.journals import MemoryJournal
 from livery.domain.claims import ClaimId, Holder
+from livery.ports.provided.relay_connections import RelayFailed
 from livery.ports.provided.serve_sessions import Patience
 from livery.ports.required.harness import RequestRefused
 from livery.ports.required.sandbox_provider import (
@@ -531,16 +532,31 @@ async def test_what_a_harness_needs_is_brought_at_seed_and_taken_back_at_close()
     provider.live[ClaimId("box")] = OWNER
     async with serving(outfit=outfit, provider=provider) as it:
         cookie = await it.seeded(sandbox_access=lent("box"))
-        await it.post(ACTIVATIONS, HELLO, cookie)
+        prefix = "/ng-rollout/a%20b/training-token-capture"
+        await it.post(f"{prefix}{ACTIVATIONS}", HELLO, cookie)
         await it.close()
         outfit.fault = RequestRefused("scripted", "metadata", "no such program")
         refused = await it.post(SEEDS, seed("s2", sandbox_access=lent("box")))
 
     (place,) = it.harness.places
-    assert (place.runtime_path, place.is_boundary) == ("/opt/program", True)
+    assert (place.runtime_path, place.is_boundary) == ("/opt/reached", True)
+    assert outfit.reached == [("s1", "/ng-rollout/a%20b/training-token-capture")]
     assert outfit.brought == ["s1"]
     assert outfit.taken_back == ["s1", "s2"]
     assert refused.status_code == 422
+
+
+async def test_a_run_that_reaches_nothing_is_not_launched_and_says_so() -> None:
+    outfit = ScriptedOutfit(unreached=RelayFailed("the port is taken"))
+    async with serving(outfit=outfit) as it:
+        cookie = await it.seeded()
+        ended = await it.post(ACTIVATIONS, HELLO, cookie)
+        again = await it.post(ACTIVATIONS, HELLO, cookie)
+
+    assert ended.status_code == again.status_code == 200
+    assert "the port is taken" in ended.text
+    assert again.content == ended.content
+    assert it.harness.started == []
 
 
 @pytest.mark.case("FC-147", "FC-099")

@@ -102,7 +102,7 @@ async def test_a_stream_comes_through_gateway_and_relay_as_it_comes(
             async for piece in reply.aiter_raw():
                 parts.append(piece)
                 heard.set()
-        record = await model.seen()
+        record = model.seen()
 
     assert parts == [b": 1\n\n", STOP]
     assert gate.upstream.asked[0].line == f"POST {PREFIX}/v1/messages HTTP/1.1".encode()
@@ -151,7 +151,7 @@ async def test_with_a_route_the_address_is_the_gateway_s_own_and_tools_are_as_th
     async with gateway(says(answer(200, b"{}"))) as gate:
         async with reach(gate)(SESSION, sandbox, relays=False) as model:
             await _ask(model.grant.base_url, model.grant.placeholder)
-            record = await model.seen()
+            record = model.seen()
 
         assert model.grant.base_url == gate.sessions.base_url
     assert model.tool_urls == {}

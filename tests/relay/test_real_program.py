@@ -97,7 +97,7 @@ async def test_it_is_answered_and_never_has_the_credential(
                         },
                     )
                 )
-                record = await model.seen()
+                record = model.seen()
         finally:
             await provider.destroy(label)
 

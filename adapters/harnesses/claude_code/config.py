@@ -13,7 +13,9 @@ import attrs
 
 from ....ports.required.harness import TURN_TIMEOUT_SECONDS, RuntimeNeed
 
-RUNTIME: Final = "claude-code"
+RUNTIME: Final = "claude_code"
+"""Its name where programs come from."""
+GLIBC_LEAST: Final = (2, 26)
 MODEL: Final = "claude-sonnet-4-6"
 TURNS_MAX: Final = 30
 EXECUTABLE: Final = "claude"

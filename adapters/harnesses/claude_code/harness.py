@@ -80,6 +80,11 @@ class ClaudeCodeHarness:
         """The program itself calls them."""
         return True
 
+    @property
+    def has_own_model(self) -> bool:
+        """Whether the configuration names a model server."""
+        return self.config.base_url is not None
+
     def check(self, request: HarnessRequest) -> None:
         """Raise `RequestRefused` with the field for what cannot be honoured."""
         self._asked(request)

@@ -60,7 +60,7 @@ def value_of(argv: tuple[str, ...], flag: str) -> str | None:
 
 
 def test_it_is_a_harness_that_may_need_a_runtime() -> None:
-    need = RuntimeNeed(name="claude-code", version="2.1.332")
+    need = RuntimeNeed(name="claude_code", version="2.1.332")
     plain: Harness = harness()
     one: RuntimeHarness = harness(runtime=need)
 
@@ -503,7 +503,7 @@ async def test_a_request_does_not_leave_the_allowed_roots(tmp_path: Path) -> Non
 
 
 async def test_a_runtime_that_is_needed_and_not_there_is_refused() -> None:
-    need = RuntimeNeed(name="claude-code", version="2.1.332")
+    need = RuntimeNeed(name="claude_code", version="2.1.332")
 
     with pytest.raises(RequestRefused, match="claude_code_version"):
         await prepared(runtime=need)

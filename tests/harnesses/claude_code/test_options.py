@@ -34,6 +34,7 @@ OF_RUNTIME = {
     "sandbox_executable_path",
     "sandbox_executable_sha256",
     "sandbox_local_executable_path",
+    "runtime_delivery",
 }
 GIVEN: dict[str, Any] = {
     "model": "m",
@@ -99,10 +100,10 @@ def test_a_version_or_a_path_is_a_runtime_to_bring() -> None:
     )
 
     assert by_version.config(timeout_seconds=1).runtime == RuntimeNeed(
-        name="claude-code", version="2.1.332"
+        name="claude_code", version="2.1.332", glibc_least=(2, 26)
     )
     assert by_path.config(timeout_seconds=1).runtime == RuntimeNeed(
-        name="claude-code", sandbox_path="/x", sha256="ab"
+        name="claude_code", sandbox_path="/x", sha256="ab", glibc_least=(2, 26)
     )
 
 
