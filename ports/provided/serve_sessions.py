@@ -7,7 +7,7 @@ are kept for a while and then forgotten, and one that nobody uses is closed.
 """
 
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import ClassVar, Final
@@ -89,6 +89,10 @@ class ServedSessions:
     _closed: OrderedDict[AgentSessionId, float] = attrs.field(
         factory=OrderedDict[AgentSessionId, float], init=False
     )
+    _seeding: Counter[AgentSessionId] = attrs.field(
+        factory=Counter[AgentSessionId], init=False
+    )
+    """How many seeds of a session are under way; only equal ones share one."""
     _draining: anyio.Event = attrs.field(factory=anyio.Event, init=False)
 
     @property
@@ -172,14 +176,18 @@ class ServedSessions:
         with logged_as(episode=episode.key, session=session):
             await self._forget_if_old(session)
             standing = await self.sessions.standing(session)
-            if standing.state.seeded is None and standing.state.closed is None:
-                await self.admit.admit(Ticket(session))
+            self._seeding[session] += 1
             try:
+                if standing.state.seeded is None and standing.state.closed is None:
+                    await self.admit.admit(Ticket(session))
                 await self.sessions.seed(session, episode, grant)
             finally:
-                # Refused, undone, or set up by another server meanwhile.
-                if session not in self.sessions.open_here:
-                    self.admit.leave(Ticket(session))
+                self._seeding[session] -= 1
+                if not self._seeding[session]:
+                    del self._seeding[session]
+                    # Refused, undone, or set up by another server meanwhile.
+                    if session not in self.sessions.open_here:
+                        self.admit.leave(Ticket(session))
             self._follow(session)
 
     async def _activate(

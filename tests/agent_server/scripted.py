@@ -2,7 +2,7 @@
 """An agent server whose harness and provider do what a test says, and its client."""
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import anyio
@@ -79,6 +79,9 @@ class ScriptedHarness:
     running: anyio.Event = attrs.field(factory=anyio.Event)
     may_end: anyio.Event | None = None
     """Set by the test before a run is over."""
+    first_read_hangs: bool = False
+    """Whether what was captured takes for ever to be read, until that is cancelled."""
+    reading: anyio.Event = attrs.field(factory=anyio.Event)
 
     def check(self, request: HarnessRequest) -> None:
         if self.refusal is not None:
@@ -97,6 +100,10 @@ class ScriptedHarness:
         return Launch()
 
     async def read(self, request: HarnessRequest, capture: Capture) -> Reading:
+        self.reading.set()
+        if self.first_read_hangs:
+            self.first_read_hangs = False
+            await anyio.sleep_forever()
         record: Mapping[str, Json] = {
             "kind": "agent_invocation",
             "invocation_id": "root",
@@ -258,6 +265,7 @@ async def serving(
     body_bytes_max: int = 1024 * 1024,
     outfit: ScriptedOutfit | None = None,
     check_tools: CheckTools | None = None,
+    inspect: Callable[[Sandbox], Awaitable[None]] | None = None,
 ) -> AsyncGenerator[Server]:
     """Serve, with a provider and a harness that a test holds in its hands."""
     journal, clock = journal or MemoryJournal(), SystemClock()
@@ -293,6 +301,7 @@ async def serving(
         among_others=True,
         outfit=outfit,
         check_tools=check_tools,
+        inspect=inspect,
     )
     admit = AdmitSessions(clock=clock, places=places, patience_seconds=wait_seconds)
     async with serve_sessions(sessions, admit, patience or Patience()) as served:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions over HTTP: once however often asked, conflicts by code, nothing kept."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import anyio
+import attrs
 import httpx
 import pytest
 
@@ -11,8 +13,11 @@ from livery.adapters.holders.memory import MemoryHolders
 from livery.adapters.journals import MemoryJournal
 from livery.domain.claims import ClaimId, Holder
 from livery.ports.provided.relay_connections import RelayFailed
+from livery.ports.provided.sandbox_programs import RuntimeMissing
 from livery.ports.provided.serve_sessions import Patience
 from livery.ports.required.harness import RequestRefused
+from livery.ports.required.journal import Stream
+from livery.ports.required.sandbox import Sandbox
 from livery.ports.required.sandbox_provider import (
     Capability,
     CapacityExhausted,
@@ -34,6 +39,7 @@ from .scripted import (
 
 pytestmark = pytest.mark.anyio
 
+E = TypeVar("E")
 WAIT_SECONDS = 10.0
 SEEDS, ACTIVATIONS, CLOSES = (
     "/v1/agent_sessions",
@@ -326,6 +332,48 @@ async def test_seeds_beyond_the_places_are_sent_away_and_hold_nothing() -> None:
     assert [claim[:7] for claim in it.provider.made] == ["agent-a", "agent-b"]
 
 
+@attrs.define
+class LateJournal:
+    """A journal whose first append is on disk before its writer is told."""
+
+    kept: MemoryJournal = attrs.field(factory=MemoryJournal)
+    written: anyio.Event = attrs.field(factory=anyio.Event)
+    may_tell: anyio.Event = attrs.field(factory=anyio.Event)
+
+    async def append(
+        self, stream: Stream[E], events: Sequence[E], *, expected_version: int
+    ) -> int:
+        version = await self.kept.append(
+            stream, events, expected_version=expected_version
+        )
+        if not self.written.is_set():
+            self.written.set()
+            await self.may_tell.wait()
+        return version
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.kept, name)
+
+
+async def test_a_seed_that_conflicts_gives_no_place_of_another_s_back() -> None:
+    journal = LateJournal()
+    async with serving(journal, own=True, places=1) as it:
+
+        async def conflict() -> httpx.Response:
+            await journal.written.wait()
+            refused = await it.post(
+                SEEDS, seed(task_id={"taskset": "x", "task_id": "y"})
+            )
+            journal.may_tell.set()
+            return refused
+
+        first, refused = await together(lambda: it.post(SEEDS, seed()), conflict)
+        beyond = await it.post(SEEDS, seed("s2"))
+
+    assert (first.status_code, refused.status_code) == (200, 409)
+    assert told(beyond)[:2] == (429, "admission_full")
+
+
 async def test_a_seed_may_wait_for_its_place() -> None:
     async with serving(places=1, wait_seconds=WAIT_SECONDS) as it:
         await it.seeded("a")
@@ -354,6 +402,43 @@ async def test_close_cancels_what_runs_and_returns_its_observations() -> None:
 
     assert ended.json()["status"] == "cancelled"
     assert closed.json()["agent_observations"]["records"]
+
+
+@pytest.mark.case("FC-086")
+async def test_close_returns_what_was_observed_also_when_it_is_just_being_read() -> (
+    None
+):
+    async with serving(harness=ScriptedHarness(first_read_hangs=True)) as it:
+        cookie = await it.seeded()
+
+        async def close() -> httpx.Response:
+            await it.harness.reading.wait()
+            return await it.close()
+
+        ended, closed = await together(
+            lambda: it.post(ACTIVATIONS, HELLO, cookie), close
+        )
+
+    assert ended.json()["output"][0]["content"][0]["text"] == "done"
+    (record,) = closed.json()["agent_observations"]["records"]
+    assert record["kind"] == "agent_invocation"
+    assert closed.json()["agent_observations"]["gaps"] == []
+
+
+async def test_a_sandbox_in_which_nothing_can_be_supervised_is_refused_at_seed() -> (
+    None
+):
+    async def inspect(sandbox: Sandbox) -> None:
+        raise RuntimeMissing("python3", "no such file")
+
+    async with serving(own=True, inspect=inspect) as it:
+        it.provider.live[ClaimId("box")] = OWNER
+        own = await it.post(SEEDS, seed())
+        borrowed = await it.post(SEEDS, seed("s2", sandbox_access=lent("box")))
+        free = await it.post(SEEDS, seed(task_id={"taskset": "x", "task_id": "y"}))
+
+    assert {told(r)[:2] for r in (own, borrowed, free)} == {(422, "runtime_missing")}
+    assert it.provider.live == {"box": OWNER}, "a borrower ends nothing"
 
 
 async def test_closed_sessions_are_forgotten_without_a_trace() -> None:
