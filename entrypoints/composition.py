@@ -43,6 +43,7 @@ from ..ports.required.sandbox_provider import (
 from ..ports.required.task_source import TaskSource
 from ..ports.required.world import World
 from .built_in import HARNESSES, PROVIDERS, TASK_FILE, TASK_SOURCES, WORLDS
+from .outfits import tools_check
 from .plug_ins import (
     HarnessPlugIn,
     ProviderPlugIn,
@@ -239,6 +240,7 @@ def wired(
                 supervisor_program=program("supervisor"),
             ),
             outfit=outfit,
+            check_tools=tools_check({} if outfit is None else outfit.sites),
         )
     )
     run_episode = RunEpisode(

@@ -17,8 +17,11 @@ from ..adapters.host_ports import dial_url
 from ..adapters.local_runtimes import LocalRuntimeSource
 from ..adapters.npm_registry import open_npm_registry
 from ..adapters.runtime_cache import RuntimeCache, cache_path
+from ..adapters.tool_servers import HostToolServers
 from ..adapters.worker_scripts import program
 from ..ports.provided.bring_program import BringProgram
+from ..ports.provided.check_tools import PROGRAM as TOOL_SERVERS
+from ..ports.provided.check_tools import CheckTools
 from ..ports.provided.equip_sessions import EquipSessions, Site
 from ..ports.provided.install_runtime import InstallRuntime
 from ..ports.provided.mount_runtime import MountedRuntime
@@ -29,6 +32,7 @@ from ..ports.required.clock import Clock
 from ..ports.required.faults import Fault
 from ..ports.required.harness import Harness, RuntimeNeed
 from ..ports.required.runtime_source import RuntimeSource
+from ..ports.required.sandbox import Sandbox
 from ..ports.required.sandbox_provider import (
     Capability,
     Network,
@@ -107,6 +111,19 @@ class Tailor:
             keeps_prefix=self.keeps_prefix,
             dial=dial_url,
         )
+
+
+def tools_check(sites: Mapping[str, Site]) -> CheckTools:
+    """Return the look at granted tools, from where each provider's sandboxes see them."""
+
+    def is_relayed(sandbox: Sandbox) -> bool:
+        return sites.get(sandbox.access().provider, Site()).relays
+
+    return CheckTools(
+        servers=HostToolServers(),
+        program=program(TOOL_SERVERS),
+        is_relayed=is_relayed,
+    )
 
 
 @asynccontextmanager

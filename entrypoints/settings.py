@@ -18,6 +18,7 @@ from ..ports.required.harness import TURN_TIMEOUT_SECONDS
 from ..ports.required.sandbox_provider import Mount, Network, SandboxSpec
 from .logs import Layout, Level
 from .model_settings import ModelSettings
+from .sandbox_config import SandboxConfig
 from .secret_references import Secret
 from .setting_words import Name, Range, Seconds, doc
 
@@ -271,6 +272,10 @@ class AgentServerSettings:
             "A block [sandbox.NAME], or the name of a provider: where a session that"
             " borrows no sandbox gets its own. none: it has none."
         ),
+    )
+    sandbox_config: SandboxConfig = attrs.field(
+        factory=SandboxConfig,
+        metadata=doc("What that sandbox is, where not as the provider's block says."),
     )
     artifacts: Name | None = attrs.field(
         default=None,

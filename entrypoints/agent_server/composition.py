@@ -13,19 +13,17 @@ from typing import Final
 import attrs
 
 from ...adapters.artifacts.folder import FolderArtifactStore
-from ...adapters.tool_servers import HostToolServers
 from ...adapters.worker_scripts import program
 from ...domain.claims import ClaimId
 from ...ports.provided.activate_harness import ActivateHarness
 from ...ports.provided.admit_sessions import AdmitSessions
 from ...ports.provided.agent_sessions import AgentSessions
-from ...ports.provided.check_tools import CheckTools
 from ...ports.provided.sandbox_programs import SandboxProgram
 from ...ports.provided.serve_sessions import Patience, ServedSessions, serve_sessions
 from ...ports.provided.session_sandboxes import OwnSandboxes, SessionSandboxes
 from ...ports.required.harness import Harness
 from ...ports.required.sandbox import Sandbox
-from ...ports.required.sandbox_provider import ClaimLabel, SandboxProvider
+from ...ports.required.sandbox_provider import ClaimLabel, Network, SandboxProvider
 from ..built_in import HARNESSES, PROVIDERS
 from ..composition import (
     Foundation,
@@ -35,9 +33,10 @@ from ..composition import (
     read_options,
 )
 from ..http_serving.session_cookies import SessionCookies
-from ..outfits import open_tailor
+from ..outfits import open_tailor, tools_check
 from ..plug_ins import HarnessPlugIn, ProviderPlugIn, Surroundings, find
 from ..run_plan import RunPlan
+from ..sandbox_config import AS_BLOCK, SandboxConfig
 from ..settings import AgentServerSettings, HarnessSettings, SandboxSettings
 from ..settings_reading import SettingsFile
 from ..state_folder import StateFolder
@@ -45,7 +44,6 @@ from .app import COOKIE_KEY, AgentRoutes
 
 ARTIFACTS: Final = "artifacts"
 SUPERVISOR: Final = "supervisor"
-TOOL_SERVERS: Final = "tool_servers"
 THIS_HOST: Final = "local"
 """The provider whose sandboxes are folders and processes of this host."""
 SHARE_OF_GRACE: Final = 0.9
@@ -111,9 +109,10 @@ async def _open_sessions(
         own: OwnSandboxes | None = None
         if (its := _own_name(settings, harness)) is not None:
             own = await _own(file, foundation, its, providers[its])
-            spec, sites[its] = await tailor.fitted(
-                providers[its], own.spec, lends_own=False
-            )
+            spec, site = await tailor.fitted(providers[its], own.spec, lends_own=False)
+            # A lent one may still be as the block says.
+            relays = site.relays or sites[its].relays
+            sites[its] = attrs.evolve(site, relays=relays)
             own = attrs.evolve(own, spec=spec)
         sessions = AgentSessions(
             journal=foundation.journal,
@@ -131,11 +130,7 @@ async def _open_sessions(
                 clock=foundation.clock,
                 supervisor_program=program(SUPERVISOR),
             ),
-            check_tools=CheckTools(
-                servers=HostToolServers(),
-                program=program(TOOL_SERVERS),
-                is_relayed=lambda sandbox: sites[sandbox.access().provider].relays,
-            ),
+            check_tools=tools_check(sites),
             inspect=_check_python,
             among_others=True,
             outfit=tailor.outfit(sites, artifacts),
@@ -183,6 +178,17 @@ def _block(file: SettingsFile, name: str) -> SandboxSettings:
     return file.settings.sandbox.get(name, SandboxSettings())
 
 
+def laid_over(block: SandboxSettings, config: SandboxConfig) -> SandboxSettings:
+    """Return the block with what the configuration sets."""
+    fields = attrs.fields_dict(SandboxConfig)
+    found = {name: getattr(config, name) for name in fields}
+    found["network"] = None if config.network == AS_BLOCK else Network(config.network)
+    found["env"] = {**block.env, **config.env}
+    found["sandbox_options"] = {**block.sandbox_options, **config.sandbox_options}
+    changed = {name: value for name, value in found.items() if value is not None}
+    return attrs.evolve(block, **changed)
+
+
 async def _own(
     file: SettingsFile, foundation: Foundation, name: str, provider: SandboxProvider
 ) -> OwnSandboxes:
@@ -203,7 +209,7 @@ def _plan(file: SettingsFile, settings: AgentServerSettings, sandbox: str) -> Ru
         harness=settings.harness,
         sandbox=sandbox,
         harness_block=_harness_block(file, settings),
-        sandbox_block=_block(file, sandbox),
+        sandbox_block=laid_over(_block(file, sandbox), settings.sandbox_config),
         concurrency=settings.concurrency,
         repeats=1,
         limit=None,

@@ -94,6 +94,20 @@ def test_two_servers_on_one_journal_run_a_request_once(ground: Ground) -> None:
     assert ground.starts == ["start"]
 
 
+def test_a_session_s_own_sandbox_is_as_the_server_wants_it(ground: Ground) -> None:
+    ground.settle(
+        'echo "$ONE $TWO"',
+        more='sandbox_config = {env = {TWO = "2"}}',
+        block='provider = "local"\nenv = {ONE = "1", TWO = "1"}',
+    )
+    with ground.server() as server:
+        reply = server.post(ACTIVATIONS, PROMPT, server.seeded())
+        server.close()
+
+    (message,) = reply.json()["output"]
+    assert message["content"][0]["text"] == "1 2\n"
+
+
 @pytest.mark.case("FC-076")
 def test_an_id_that_is_longer_than_a_name_may_be_works(ground: Ground) -> None:
     session = "S" * 70
