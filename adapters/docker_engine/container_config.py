@@ -36,6 +36,8 @@ NAME_PREFIX = "livery"
 ROOT = "0:0"
 MEMORY_MIB_MIN = 6
 """The engine takes no less."""
+KERNEL_FOLDERS = frozenset({"dev", "proc", "sys"})
+"""What is in there is no file that could be taken out and put elsewhere."""
 SECONDS_MAX = 365 * 86_400.0
 LOG_BYTES_MAX = "1m"
 PATIENCE_MARGIN_SECONDS = 60.0
@@ -71,7 +73,13 @@ def check_spec(spec: SandboxSpec, *, provider: str) -> None:
     demand = _Check(provider).demand
     demand(bool(spec.image), "image", "no image is named")
     demand(_is_plain_path(spec.workdir), "workdir", "an absolute path is needed")
-    demand(spec.workdir != "/", "workdir", "the root itself is no working folder")
+    top = next((part for part in spec.workdir.split("/") if part not in ("", ".")), "")
+    demand(bool(top), "workdir", "the root itself is no working folder")
+    demand(
+        top not in KERNEL_FOLDERS,
+        "workdir",
+        f"/{top} is the kernel's; name a folder elsewhere, such as /workspace",
+    )
     for name, value in spec.env.items():
         good = bool(_VARIABLE.fullmatch(name)) and "\0" not in value
         demand(good, f"env.{name}", "a name has no '=', neither part a NUL")

@@ -76,10 +76,6 @@ async def open_local_host(
         ProviderForbidden: The folder is not this user's.
     """
     root = opened_root(config)
-    _LOG.warning(
-        "Provider %s does not isolate: commands run as this user, on this host",
-        config.name,
-    )
     async with anyio.create_task_group() as tasks:
         provider = LocalHostSandboxProvider(config=config, root=root, tasks=tasks)
         try:
@@ -104,6 +100,7 @@ class LocalHostSandboxProvider:
         factory=dict[Path, set[LocalHostSandbox]], init=False
     )
     _is_closed: bool = attrs.field(default=False, init=False)
+    _has_warned: bool = attrs.field(default=False, init=False)
 
     @property
     def name(self) -> str:
@@ -119,6 +116,12 @@ class LocalHostSandboxProvider:
         """Make the folder of a claim and a worker for it, or adopt what is there."""
         check_spec(self.name, spec)
         self._check_open()
+        if not self._has_warned:
+            self._has_warned = True
+            _LOG.warning(
+                "Provider %s does not isolate: commands run as this user, on this host",
+                self.name,
+            )
         folder = claim_folders.folder_of(self.root, label.claim)
         now = time.time()
         record = ClaimRecord(

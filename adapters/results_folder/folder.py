@@ -25,6 +25,9 @@ RESULTS: Final = "results.jsonl"
 ARTIFACTS: Final = "artifacts"
 LOCK: Final = ".lock"
 FILE_MODE: Final = 0o644
+CARD_MODE: Final = 0o600
+"""The settings hold the environment of the sandboxes, in whose values secrets end up
+though they should not."""
 HOLDER_BYTES_MAX: Final = 64
 
 
@@ -95,7 +98,7 @@ def make_results_folder(path: Path, card: RunCard) -> Generator[ResultsFolder]:
         raise ResultLogUnusable(str(path), error.strerror or str(error)) from error
     with _held(path):
         check_new(path)  # Another may have begun between the look and the lock.
-        _write(path / RUN, text)
+        _write(path / RUN, text, mode=CARD_MODE)
         with _opened(path, card) as folder:
             yield folder
 
@@ -170,14 +173,14 @@ def _held(path: Path) -> Generator[None]:
         os.close(descriptor)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, *, mode: int = FILE_MODE) -> None:
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
-                os.fchmod(file.fileno(), FILE_MODE)
+                os.fchmod(file.fileno(), mode)
                 os.fsync(file.fileno())
             os.replace(name, path)
         except BaseException:

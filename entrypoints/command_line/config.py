@@ -10,8 +10,9 @@ from ..built_in import HARNESSES, PROVIDERS
 from ..composition import read_options
 from ..plug_ins import HarnessPlugIn, ProviderPlugIn, find
 from ..run_plan import plan_of
-from ..settings_reading import FILE_NAME, SettingsFile, SettingsRefused, read_settings
+from ..settings_reading import FILE_NAME, SettingsFile, SettingsRefused
 from ..settings_schema import shipped_schema
+from .shared import settings_of
 
 
 @click.group()
@@ -21,21 +22,27 @@ def config() -> None:
 
 @config.command("check")
 @click.argument(
-    "file", type=click.Path(path_type=Path), default=FILE_NAME, metavar="[FILE]"
+    "file", type=click.Path(path_type=Path), required=False, metavar="[FILE]"
 )
-def check_config(file: Path) -> None:
+def check_config(file: Path | None) -> None:
     """Read a settings file as a run would, plug-ins' options and secrets included.
 
-    FILE is livery.toml in this folder when it is left out.
+    FILE is livery.toml in this folder when it is left out; where there is none, the
+    defaults are checked.
     """
-    read = read_settings(file)
+    read = settings_of(file)
     _check_blocks(read)
     plan_of(read, {})
     blocks = [
         *(f"sandbox.{name}" for name in read.settings.sandbox),
         *(f"harness.{name}" for name in read.settings.harness),
     ]
-    click.echo(f"{file} is right. Blocks: {', '.join(blocks) or 'none'}.")
+    found = file or Path(FILE_NAME)
+    if found.exists():
+        told = f"{found} is right"
+    else:
+        told = f"There is no {FILE_NAME} in this folder, and the defaults are right"
+    click.echo(f"{told}. Blocks: {', '.join(blocks) or 'none'}.")
 
 
 @config.command("schema")

@@ -3,7 +3,7 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import anyio
@@ -44,3 +44,20 @@ class Interruptions:
                 self.stopped = True
                 self.say(FIRST)
                 self.stop()
+
+
+async def until_stopped(
+    work: Callable[[Interruptions], Awaitable[int]], say: Callable[[str], None]
+) -> int | None:
+    """Return what `work` returns; None when a signal stopped it.
+
+    Signals are heeded until the work has cleaned up: a second one ends it at once.
+    """
+    status: int | None = None
+    async with anyio.create_task_group() as group:
+        with anyio.CancelScope() as scope:
+            signals = Interruptions(say=say, stop=scope.cancel)
+            await group.start(signals.watch)
+            status = await work(signals)
+        group.cancel_scope.cancel()
+    return status

@@ -9,8 +9,6 @@ from typing import Final
 
 import click
 
-from ...domain.refusals import Refusal
-from ...ports.required.faults import Fault
 from .check import check
 from .claims import claims
 from .config import config
@@ -18,7 +16,7 @@ from .report import report
 from .run import run
 from .runtimes import runtimes
 from .serve import serve
-from .shared import Shared, Status, leaves, told
+from .shared import Shared, Status, tell
 
 DISTRIBUTION: Final = "livery"
 
@@ -64,18 +62,3 @@ def carry_out(arguments: Sequence[str]) -> int:
             raise
         return tell(error, shared)
     return ended if isinstance(ended, int) else Status.GRADED
-
-
-def tell(error: Exception, shared: Shared) -> int:
-    """Tell what ended the command; a mistake of ours is told apart."""
-    found = list(leaves(error))
-    ours = [one for one in found if not isinstance(one, Fault | Refusal)]
-    for words in dict.fromkeys(told(one) for one in found if one not in ours):
-        shared.say(f"livery: {words}")
-    for one in ours:
-        shared.say(
-            f"livery: unexpected {type(one).__name__}: {one}\n"
-            "This is a mistake in Livery or in a plug-in; `livery --debug …` shows"
-            " where."
-        )
-    return Status.LEFT if ours else Status.BAD_USE

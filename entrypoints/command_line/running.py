@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-import anyio
 import attrs
 
 from ...adapters.artifacts.folder import FolderArtifactStore
@@ -50,9 +49,9 @@ from ..state_folder import open_state_folder, state_path
 from ..strict_converter import Refused
 from ..summaries import Summary, summarise
 from ..summary_texts import to_markdown, to_tables
-from .interruptions import Interruptions
+from .interruptions import Interruptions, until_stopped
 from .progress import shown_progress
-from .shared import Shared, Status
+from .shared import Shared, Status, tell
 
 CLAIMS_NAMED_MAX: Final = 5
 
@@ -93,14 +92,19 @@ class _Ready:
 async def carry_out(order: Begin | GoOn, shared: Shared) -> int:
     """Carry the run out, and return the exit status."""
     ready = _begin(order, shared) if isinstance(order, Begin) else _go_on(order, shared)
-    async with anyio.create_task_group() as group:
-        signals = Interruptions(say=shared.say, stop=group.cancel_scope.cancel)
-        await group.start(signals.watch)
-        status = await _Running(ready=ready, shared=shared, signals=signals).all()
-        group.cancel_scope.cancel()
-        return status
-    shared.say("Nothing was run.")
-    return Status.LEFT
+    running = _Running(ready=ready, shared=shared)
+    try:
+        status = await until_stopped(running.all, shared.say)
+    except Exception as error:
+        if not running.has_begun or shared.debug:
+            raise
+        tell(error, shared)
+        running.tell_what_is_left()
+        return Status.LEFT
+    if status is None:
+        shared.say("Nothing was run.")
+        return Status.LEFT
+    return status
 
 
 def _begin(order: Begin, shared: Shared) -> _Ready:
@@ -140,15 +144,17 @@ def _go_on(order: GoOn, shared: Shared) -> _Ready:
     )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class _Running:
     """A run under way."""
 
     ready: _Ready
     shared: Shared
-    signals: Interruptions
+    has_begun: bool = False
+    """Whether there is a results folder that can be gone on with."""
 
-    async def all(self) -> int:
+    async def all(self, signals: Interruptions) -> int:
+        """Carry it out; `signals` stop it in order."""
         parts = self.ready.parts
         state = open_state_folder(self.ready.state)
         artifacts = FolderArtifactStore(self.ready.path / ARTIFACTS)
@@ -164,7 +170,14 @@ class _Running:
         ):
             fitted = await check_sandbox(parts, foundation, provider, tailor, artifacts)
             with self._folder(foundation) as folder:
+<<<<<<< HEAD
                 summary = await self._collect(foundation, provider, fitted, folder)
+=======
+                self.has_begun = True
+                summary = await self._collect(
+                    foundation, provider, spec, folder, signals
+                )
+>>>>>>> 112f7e8 (Say what is left after a second signal and a full disk, and keep run.json to its owner)
             await self._tell_open_claims(foundation)
         self._tell_how_to_go_on(summary)
         return Status.GRADED if summary.is_complete else Status.LEFT
@@ -182,6 +195,7 @@ class _Running:
         provider: SandboxProvider,
         fitted: Fitted,
         folder: ResultsFolder,
+        signals: Interruptions,
     ) -> Summary:
         if folder.healed_bytes:
             self.shared.say(
@@ -197,6 +211,7 @@ class _Running:
         if not left:
             self.shared.say("Nothing is left to run.")
         with shown_progress() as show:
+<<<<<<< HEAD
             collect = wired(
                 self.ready.parts,
                 foundation,
@@ -208,6 +223,11 @@ class _Running:
             )
             self.signals.stop = collect.stop
             if self.signals.stopped:
+=======
+            collect = wired(self.ready.parts, foundation, provider, spec, folder, show)
+            signals.stop = collect.stop
+            if signals.stopped:
+>>>>>>> 112f7e8 (Say what is left after a second signal and a full disk, and keep run.json to its owner)
                 collect.stop()
             await collect(left)
         return self._written(folder)
@@ -236,6 +256,14 @@ class _Running:
                 f"{more if len(left) > CLAIMS_NAMED_MAX else ''}."
                 " `livery claims reap` tries again."
             )
+
+    def tell_what_is_left(self) -> None:
+        """Tell what stands after a fault that ended the run, and how to go on."""
+        self.shared.say(
+            f"What was graded until then is kept in {self.ready.path}. Sandboxes may be"
+            " left: going on gives them back, and so does `livery claims reap`.\n"
+            f"Go on, once that is mended, with: livery run --resume {self.ready.path}"
+        )
 
     def _tell_how_to_go_on(self, summary: Summary) -> None:
         path = self.ready.path

@@ -116,6 +116,21 @@ class _StandardError(io.TextIOBase):
         sys.stderr.flush()
 
 
+def tell(error: Exception, shared: Shared) -> int:
+    """Tell what ended the command; a mistake of ours is told apart."""
+    found = list(leaves(error))
+    ours = [one for one in found if not isinstance(one, Fault | Refusal)]
+    for words in dict.fromkeys(told(one) for one in found if one not in ours):
+        shared.say(f"livery: {words}")
+    for one in ours:
+        shared.say(
+            f"livery: unexpected {type(one).__name__}: {one}\n"
+            "This is a mistake in Livery or in a plug-in; `livery --debug …` shows"
+            " where."
+        )
+    return Status.LEFT if ours else Status.BAD_USE
+
+
 def told(error: BaseException) -> str:
     """Return a fault or refusal in words, with the causes that add to them."""
     lines = [_one(error)]

@@ -46,10 +46,12 @@ class InProcess:
         return Ended(status, said.out, said.err)
 
 
-def started(*words: object, cwd: Path, **env: str) -> "subprocess.Popen[str]":
-    """Start a command line as a process of its own."""
+def started(
+    *words: object, cwd: Path, within: tuple[str, ...] = (), **env: str
+) -> "subprocess.Popen[str]":
+    """Start a command line as a process of its own, `within` other words."""
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *map(str, words)],
+        [*within, sys.executable, "-c", PROGRAM, *map(str, words)],
         cwd=cwd,
         env={**os.environ, **env},
         stdin=subprocess.DEVNULL,

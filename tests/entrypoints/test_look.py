@@ -67,6 +67,11 @@ def test_a_right_settings_file_is_called_right(livery: Livery, tmp_path: Path) -
     assert ended.status == 0
     assert ended.out == "livery.toml is right. Blocks: sandbox.small.\n"
     assert livery("config", "check", "no.toml").status == 2
+    (tmp_path / "livery.toml").unlink()
+    defaults = livery("config", "check")
+    assert defaults.status == 0
+    assert "There is no livery.toml in this folder" in defaults.out
+    assert "the defaults are right" in defaults.out
     assert livery("config", "schema").out == shipped_schema()
 
 
@@ -95,6 +100,7 @@ def test_a_claim_that_nobody_knows_is_told(livery: Livery) -> None:
 
     assert unknown.status == 2
     assert "there is no claim 'nosuch'" in unknown.err
+    assert "isolate" not in unknown.err + livery("claims", "list").err
 
 
 def test_results_go_to_output_and_everything_else_to_error(

@@ -20,6 +20,8 @@ from .command_lines import (
 )
 
 PATIENCE_SECONDS = 60.0
+FILE_BLOCKS_MAX = 200
+"""Of 512 bytes, as the shell counts."""
 
 
 def until(there: Path, *, lines: int) -> None:
@@ -217,4 +219,26 @@ def test_the_same_with_containers(
     assert ended.status == 0, ended.err
     assert rewards(tmp_path / "o") == dict.fromkeys(names, 1.0)
     assert len(began) == len(set(began))
+    assert "No claim is open" in livery("claims", "list").out
+
+
+def test_a_state_folder_that_becomes_full_ends_the_run_and_it_goes_on_later(
+    livery: Livery, tmp_path: Path, state: Path
+) -> None:
+    tasks = task_file(tmp_path, *(task(f"t{n}") for n in range(30)))
+    # No file may grow larger than what a few episodes write into the journal.
+    limited = ("sh", "-c", f'ulimit -f {FILE_BLOCKS_MAX}; exec "$@"', "limited")
+    with started(
+        "run", tasks, "--out", "o", "--concurrency", 2, cwd=tmp_path, within=limited
+    ) as process:
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert process.returncode == 1, err
+    assert "The journal at" in err
+    assert "Go on, once that is mended, with: livery run --resume o" in err
+    ended = livery("run", "--resume", "o")
+
+    assert ended.status == 0, ended.err
+    assert "30 of 30 passed" in ended.out
+    assert sandboxes(state) == []
     assert "No claim is open" in livery("claims", "list").out

@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,7 @@ async def test_a_run_is_begun_and_gone_on_with(tmp_path: Path) -> None:
         "run.json",
         "summary.json",
     ]
+    assert stat.S_IMODE((path / "run.json").stat().st_mode) == 0o600
 
 
 async def test_many_appends_at_once_are_whole_lines(tmp_path: Path) -> None:
