@@ -170,14 +170,10 @@ class _Running:
         ):
             fitted = await check_sandbox(parts, foundation, provider, tailor, artifacts)
             with self._folder(foundation) as folder:
-<<<<<<< HEAD
-                summary = await self._collect(foundation, provider, fitted, folder)
-=======
                 self.has_begun = True
                 summary = await self._collect(
-                    foundation, provider, spec, folder, signals
+                    foundation, provider, fitted, folder, signals
                 )
->>>>>>> 112f7e8 (Say what is left after a second signal and a full disk, and keep run.json to its owner)
             await self._tell_open_claims(foundation)
         self._tell_how_to_go_on(summary)
         return Status.GRADED if summary.is_complete else Status.LEFT
@@ -211,7 +207,6 @@ class _Running:
         if not left:
             self.shared.say("Nothing is left to run.")
         with shown_progress() as show:
-<<<<<<< HEAD
             collect = wired(
                 self.ready.parts,
                 foundation,
@@ -221,13 +216,8 @@ class _Running:
                 folder,
                 show,
             )
-            self.signals.stop = collect.stop
-            if self.signals.stopped:
-=======
-            collect = wired(self.ready.parts, foundation, provider, spec, folder, show)
             signals.stop = collect.stop
             if signals.stopped:
->>>>>>> 112f7e8 (Say what is left after a second signal and a full disk, and keep run.json to its owner)
                 collect.stop()
             await collect(left)
         return self._written(folder)
