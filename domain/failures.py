@@ -26,6 +26,7 @@ class Stage(StrEnum):
 
 
 TRANSPORT_UNREACHABLE: Final = FailureKind("transport_unreachable")
+TRANSPORT_PEER_DROP: Final = FailureKind("transport_peer_drop")
 TRANSPORT_TIMEOUT: Final = FailureKind("transport_timeout")
 AGENT_RUN_ERROR: Final = FailureKind("agent_run_error")
 AGENT_REQUEST_FAILED: Final = FailureKind("agent_request_failed")

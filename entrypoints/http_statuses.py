@@ -42,6 +42,7 @@ STATUSES: dict[str, int] = {
     "grant_lost": 409,
     "harness_may_write": 409,
     "not_expired_yet": 409,
+    "place_is_taken": 409,
     "resources_conflict": 409,
     "resources_not_usable": 409,
     "results_folder_refused": 409,
@@ -82,6 +83,7 @@ STATUSES: dict[str, int] = {
     "task_refused": 422,
     "tasks_refused": 422,
     "unsupported": 422,
+    "url_refused": 422,
     # Too much at once.
     "admission_full": 429,
     # What we keep, or how we were set up, is unusable.

@@ -16,6 +16,7 @@ from ..ports.provided.run_episode import CLEANUP_SECONDS, EPISODE_SECONDS
 from ..ports.provided.serve_sessions import Patience
 from ..ports.required.harness import TURN_TIMEOUT_SECONDS
 from ..ports.required.sandbox_provider import Mount, Network, SandboxSpec
+from .environment_settings import EnvironmentServerSettings
 from .logs import Layout, Level
 from .model_settings import ModelSettings
 from .sandbox_config import SandboxConfig
@@ -367,4 +368,8 @@ class Settings:
     )
     agent_server: AgentServerSettings = attrs.field(
         factory=AgentServerSettings, metadata=doc("Defaults of `livery serve agent`.")
+    )
+    environment_server: EnvironmentServerSettings = attrs.field(
+        factory=EnvironmentServerSettings,
+        metadata=doc("Defaults of `livery serve environment`."),
     )

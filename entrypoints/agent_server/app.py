@@ -14,6 +14,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ...adapters.gym_servers.wire_names import (
+    OUTCOME_HEADER,
+    UPSTREAM_HEADER,
+    AboutAgent,
+)
 from ...domain.agent_sessions import AgentSessionId, SessionPhase
 from ...domain.digests import Json
 from ...domain.refusals import Refusal
@@ -73,8 +78,15 @@ class AgentRoutes:
                 readiness(lambda: self.served.draining),
                 methods=["GET"],
             ),
-            Route("/openapi.json", _described, methods=["GET"]),
+            Route("/openapi.json", self._described, methods=["GET"]),
         ]
+
+    async def _described(self, request: Request) -> JSONResponse:
+        about = AboutAgent(
+            concurrency=self.served.admit.places,
+            stepwise=self.served.sessions.harness.stepwise,
+        )
+        return JSONResponse(document(about))
 
     async def _seed(self, asked: Asked) -> Answer:
         seed = to_seed(asked.body)
@@ -100,7 +112,11 @@ class AgentRoutes:
             return Answer(await self._conflict(session, error, answers.ACTIVATING))
         except (Refusal, Fault) as error:
             return Answer(self._not_done(error, parameters))
-        return Answer(Response(ending.reply, media_type="application/json"))
+        headers = {OUTCOME_HEADER: ending.outcome.value}
+        if ending.upstream_failed:
+            headers[UPSTREAM_HEADER] = "true"
+        reply = Response(ending.reply, headers=headers, media_type="application/json")
+        return Answer(reply)
 
     async def _close(self, asked: Asked) -> Answer:
         close = to_close(asked.body)
@@ -154,10 +170,6 @@ def _prefix(request: Request) -> str:
     raw = request.scope.get("raw_path") or request.url.path.encode()
     path: str = raw.partition(b"?")[0].decode("latin-1")
     return path.removesuffix(ACTIVATION_PATHS[0])
-
-
-async def _described(request: Request) -> JSONResponse:
-    return JSONResponse(document())
 
 
 def _unknown() -> JSONResponse:

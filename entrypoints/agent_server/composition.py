@@ -32,6 +32,7 @@ from ..composition import (
     open_provider,
     read_options,
 )
+from ..http_serving.serving import Served
 from ..http_serving.session_cookies import SessionCookies
 from ..outfits import open_tailor, tools_check
 from ..plug_ins import HarnessPlugIn, ProviderPlugIn, Surroundings, find
@@ -48,6 +49,23 @@ THIS_HOST: Final = "local"
 """The provider whose sandboxes are folders and processes of this host."""
 SHARE_OF_GRACE: Final = 0.9
 """How much of the shutdown's grace giving everything back may take."""
+
+
+@asynccontextmanager
+async def open_agent_server(
+    file: SettingsFile, state: StateFolder, surroundings: Surroundings
+) -> AsyncGenerator[Served]:
+    """Open what the agent server serves; raises as `open_agent_routes` does."""
+    settings = file.settings.agent_server
+    async with open_agent_routes(file, state, surroundings) as routes:
+        yield Served(
+            what="agent sessions",
+            host=settings.host,
+            port=settings.port,
+            routes=routes.routes(),
+            drain=routes.served.drain,
+            grace_seconds=settings.shutdown_grace_seconds,
+        )
 
 
 @asynccontextmanager

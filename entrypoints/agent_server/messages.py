@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the bodies of the agent server's routes mean to the core."""
 
-import json
 from collections.abc import Mapping
 from typing import Final, cast
 
 import attrs
 
+from ...adapters.gym_servers.wire_names import to_access
 from ...domain.agent_sessions import AgentSessionId
 from ...domain.digests import Json
 from ...domain.tasks import EpisodeId, TaskId
@@ -42,6 +42,7 @@ def to_seed(body: bytes) -> SeedMessage:
     read = read_body(body, SEED)
     task = cast("Mapping[str, str]", read["task_id"])
     tools = cast("list[Mapping[str, Json]]", read.get("tool_accesses", []))
+    access = cast("Mapping[str, Json] | None", read.get("sandbox_access"))
     names = [tool["name"] for tool in tools]
     if len({*map(str, names)}) < len(names):
         reason = "tool access names must be unique within an agent session"
@@ -51,7 +52,7 @@ def to_seed(body: bytes) -> SeedMessage:
         episode=to_episode(read),
         grant=SessionGrant(
             task=TaskId(task["taskset"], task["task_id"]),
-            access=_access(read.get("sandbox_access")),
+            access=None if access is None else _access(access),
             tools=tuple(map(_tool, tools)),
         ),
     )
@@ -71,26 +72,14 @@ def to_parameters(body: bytes) -> Mapping[str, Json]:
     return read_body(body, ACTIVATE)
 
 
-def _access(given: Json) -> SandboxAccess | None:
-    if given is None:
-        return None
-    access = cast("Mapping[str, Json]", given)
-    connection = cast("Mapping[str, Json]", access["connection"])
-    descriptor = cast("Mapping[str, Json]", connection["descriptor"])
-    for word, value in descriptor.items():
+def _access(given: Mapping[str, Json]) -> SandboxAccess:
+    connection = cast("Mapping[str, Json]", given["connection"])
+    for word, value in cast("Mapping[str, Json]", connection["descriptor"]).items():
         if word.startswith(RESERVED) and word != SHARED_WORD:
             place = ("sandbox_access", "connection", "descriptor", word)
             reason = f"words that begin with {RESERVED!r} are Livery's own"
             raise wrong_value(place, reason, value)
-    return SandboxAccess(
-        provider=cast("str", connection["provider_config_ref"]),
-        descriptor={
-            word: value if isinstance(value, str) else json.dumps(value)
-            for word, value in descriptor.items()
-            if value is not None
-        },
-        workdir=cast("str", access["workdir"]),
-    )
+    return to_access(given)
 
 
 def _tool(given: Mapping[str, Json]) -> ToolAccess:

@@ -3,6 +3,7 @@
 
 from typing import Final
 
+from ...adapters.gym_servers.wire_names import ABOUT, AboutAgent
 from ..http_serving.bodies import Schema
 from ..http_serving.openapi import Document, document_of, posted
 from .bodies import ACTIVATE, CLOSE, SEED
@@ -42,11 +43,11 @@ _KEY: Final[Schema] = {
 }
 
 
-def document() -> Document:
-    """Return the document."""
+def document(about: AboutAgent) -> Document:
+    """Return the document; `about` is for environments, which need not be told then."""
     activate = posted("Run the harness once for this request.", ACTIVATE, _RESPONSE)
     keyed = {**activate, "parameters": [_KEY]}
-    return document_of(
+    made = document_of(
         "Livery agent server",
         {
             "/v1/agent_sessions": {"post": posted("Seed a session.", SEED, _SEEDED)},
@@ -58,3 +59,5 @@ def document() -> Document:
             "/ng-rollout/{key}/training-token-capture/v1/responses": {"post": keyed},
         },
     )
+    told = {"concurrency": about.concurrency, "stepwise": about.stepwise}
+    return {**made, "info": {**made["info"], ABOUT: told}}

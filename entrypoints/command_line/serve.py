@@ -3,15 +3,17 @@
 
 import os
 import threading
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import click
 
 from ..plug_ins import ExtraMissing, Surroundings
 from ..settings_reading import SettingsFile
-from ..state_folder import open_state_folder
+from ..state_folder import StateFolder, open_state_folder
 from .interruptions import Interruptions
 from .shared import (
     Shared,
@@ -22,6 +24,13 @@ from .shared import (
     state_of,
     state_option,
 )
+
+if TYPE_CHECKING:
+    from ..http_serving.serving import Served
+
+Opener = Callable[
+    [SettingsFile, StateFolder, Surroundings], AbstractAsyncContextManager["Served"]
+]
 
 OVERTIME_SECONDS: Final = 0.7
 """What ending may take beyond its grace before the process is ended as it stands."""
@@ -41,24 +50,53 @@ def serve_agent(shared: Shared, config: Path | None, state: Path | None) -> int:
 
     A signal ends it in order: what runs is ended, every sandbox is given back.
     """
+    return _serve("agent", shared, config, state)
+
+
+@serve.command("environment")
+@config_option
+@state_option
+@click.pass_obj
+def serve_environment(shared: Shared, config: Path | None, state: Path | None) -> int:
+    """Serve whole episodes, as [environment_server] of the settings says.
+
+    It drives a resources and an agent server, of Livery or of NeMo Gym. A signal ends
+    it in order: episodes may finish for a while, the others are ended and cleaned up.
+    """
+    return _serve("environment", shared, config, state)
+
+
+def _opener(name: str) -> Opener:
+    try:
+        # The libraries of the servers come with an extra of the distribution.
+        match name:
+            case "agent":
+                from ..agent_server.composition import open_agent_server
+
+                return open_agent_server
+            case _:
+                from ..environment_server.composition import open_environment_server
+
+                return open_environment_server
+    except ModuleNotFoundError as missing:
+        raise ExtraMissing("server", name, str(missing.name), "server") from missing
+
+
+def _serve(name: str, shared: Shared, config: Path | None, state: Path | None) -> int:
+    """Serve one server until a signal; the exit status is for the shell."""
     file = settings_of(config)
     with logging_as(file, shared):
-        return anyio.run(_serve, shared, file, state_of(state, file.settings))
+        folder = state_of(state, file.settings)
+        return anyio.run(_serving, name, shared, file, folder)
 
 
-async def _serve(shared: Shared, file: SettingsFile, state: Path) -> int:
-    try:
-        # The libraries of the server come with an extra of the distribution.
-        from ..agent_server.composition import open_agent_routes
-        from ..http_serving.answering import to_application
-        from ..http_serving.serving import address_of, listen, serve_until
-    except ModuleNotFoundError as missing:
-        raise ExtraMissing("server", "agent", str(missing.name), "server") from missing
-    settings = file.settings.agent_server
-    surroundings = Surroundings(name="agent", state=state, secrets=shared.secrets)
+async def _serving(name: str, shared: Shared, file: SettingsFile, state: Path) -> int:
+    opener = _opener(name)
+    surroundings = Surroundings(name=name, state=state, secrets=shared.secrets)
     stop = anyio.Event()
-    grace = settings.shutdown_grace_seconds
-    last = threading.Timer(grace + OVERTIME_SECONDS, _end_as_it_stands, (shared,))
+    last = threading.Timer(
+        _grace(name, file) + OVERTIME_SECONDS, _end_as_it_stands, (shared,)
+    )
     last.daemon = True
 
     def end() -> None:
@@ -68,22 +106,36 @@ async def _serve(shared: Shared, file: SettingsFile, state: Path) -> int:
     async with anyio.create_task_group() as group:
         await group.start(Interruptions(say=shared.say, stop=end).watch)
         try:
-            async with open_agent_routes(
-                file, open_state_folder(state), surroundings
-            ) as routes:
-                listening = listen(settings.host, settings.port)
-                shared.say(f"Serving agent sessions at {address_of(listening)}")
-                await serve_until(
-                    to_application(routes.routes()),
-                    listening,
-                    stop,
-                    routes.served.drain,
-                    grace_seconds=grace,
-                )
+            async with opener(file, open_state_folder(state), surroundings) as served:
+                await _until(stop, shared, served)
         finally:
             last.cancel()
         group.cancel_scope.cancel()
     return Status.GRADED
+
+
+async def _until(stop: anyio.Event, shared: Shared, served: "Served") -> None:
+    from ..http_serving.answering import to_application
+    from ..http_serving.serving import address_of, listen, serve_until
+
+    listening = listen(served.host, served.port)
+    shared.say(f"Serving {served.what} at {address_of(listening)}")
+    await serve_until(
+        to_application(served.routes),
+        listening,
+        stop,
+        served.drain,
+        grace_seconds=served.grace_seconds,
+    )
+
+
+def _grace(name: str, file: SettingsFile) -> float:
+    settings = file.settings
+    match name:
+        case "agent":
+            return settings.agent_server.shutdown_grace_seconds
+        case _:
+            return settings.environment_server.shutdown_grace_seconds
 
 
 def _end_as_it_stands(shared: Shared) -> None:

@@ -7,7 +7,7 @@ bounded here: after the grace it is cancelled, and its connections with it.
 
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, cast
 
 import anyio
@@ -15,6 +15,7 @@ import attrs
 from hypercorn.asyncio import serve  # pyright: ignore[reportUnknownVariableType]
 from hypercorn.config import Config
 from hypercorn.typing import ASGIFramework
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...ports.required.faults import Fault
@@ -39,6 +40,20 @@ class AddressTaken(Fault):
     host: str
     port: int
     reason: str
+
+
+@attrs.frozen(kw_only=True)
+class Served:
+    """What a server serves, open."""
+
+    what: str
+    """In a sentence: "Serving … at"."""
+    host: str
+    port: int
+    routes: Sequence[BaseRoute]
+    drain: Callable[[], Awaitable[None]]
+    """Ends what is under way; it runs while the server still answers."""
+    grace_seconds: float
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -66,6 +66,17 @@ def to_result(
     return {**result, "livery": {**more, "seconds": rounded, **told}}
 
 
+def with_seconds(row: Row, stage: str, seconds: float) -> Row:
+    """Return a row whose result tells the time of one more stage."""
+    result = row["result"]
+    told = result.get("livery") if isinstance(result, Mapping) else None
+    if not isinstance(result, Mapping) or not isinstance(told, Mapping):
+        return row
+    known = told.get("seconds")
+    times = {stage: round(seconds, 6), **(known if isinstance(known, Mapping) else {})}
+    return {**row, "result": {**result, "livery": {**told, "seconds": times}}}
+
+
 def request_digest_of(task: Task) -> RequestDigest:
     """Return what makes two runs of a task the same request."""
     return digest_of([task.responses_create_params, task.task_data])

@@ -12,13 +12,21 @@ from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 import attrs
 
-from ...domain import agent_sessions, claims, episodes, resources_sessions, runtimes
+from ...domain import (
+    agent_sessions,
+    claims,
+    episodes,
+    places,
+    resources_sessions,
+    runtimes,
+)
 from .faults import Fault
 
 Event = (
     agent_sessions.Event
     | claims.Event
     | episodes.Event
+    | places.PlaceTaken
     | resources_sessions.Event
     | runtimes.Event
 )
@@ -66,6 +74,11 @@ def resources_session_stream(
 def episode_stream(run: str, key: str) -> Stream[episodes.Event]:
     """Return the stream of an episode, by the run it belongs to and its key."""
     return Stream("episodes", f"{run}/{key}")
+
+
+def place_stream(name: str, number: int) -> Stream[places.PlaceTaken]:
+    """Return the stream of one of the places of a name."""
+    return Stream("places", f"{name}/{number}")
 
 
 def runtime_stream(sandbox: str, runtime: str) -> Stream[runtimes.Event]:

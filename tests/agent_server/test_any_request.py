@@ -14,15 +14,17 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from livery.adapters.gym_servers.wire_names import AboutAgent
 from livery.entrypoints.agent_server.openapi import document
 
 from .processes import Ground, Process
 
+ABOUT = AboutAgent(concurrency=4, stepwise=False)
 EXAMPLES = 25
 CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance]
 OPERATIONS = [
     (path, method)
-    for path, methods in document()["paths"].items()
+    for path, methods in document(ABOUT)["paths"].items()
     for method in methods
 ]
 
@@ -48,7 +50,7 @@ def cookie(server: Process) -> str:
 def test_an_answer_is_always_a_declared_one(
     server: Process, cookie: str, path: str, method: str
 ) -> None:
-    schema = schemathesis.openapi.from_dict(document())
+    schema = schemathesis.openapi.from_dict(document(ABOUT))
 
     @hypothesis.given(case=schema[path][method].as_strategy())
     @hypothesis.settings(
@@ -79,4 +81,4 @@ def test_what_is_not_there_is_said_in_json(
 
 
 def test_the_document_is_the_one_that_is_served(server: Process) -> None:
-    assert server.client.get("/openapi.json").json() == document()
+    assert server.client.get("/openapi.json").json() == document(ABOUT)

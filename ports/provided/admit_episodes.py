@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Admit episodes: first come, first served, so many at once over all processes.
+
+Who waits holds nothing, and waits only so long. Within a process the order is that of
+asking; between processes whoever looks first when a place becomes free has it.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+import attrs
+
+from ...domain.admissions import AdmissionFull, AdmissionIsShut, Ticket
+from ..required.clock import Clock
+from .admit_sessions import AdmitSessions
+from .shared_places import SharedPlaces
+
+LOOK_SECONDS: Final = 0.25
+"""How often who waits for another process looks whether a place is free."""
+WAITING_MAX: Final = 1_000_000
+"""How many wait in one process; an episode that waits costs a few KiB."""
+
+
+@attrs.define(kw_only=True, eq=False)
+class AdmitEpisodes:
+    """The queue of this process, and the places of all."""
+
+    clock: Clock
+    places: Callable[[], Awaitable[int]]
+    """How many there are: asked when the first episode comes, until it was told."""
+    shared: Callable[[int], SharedPlaces]
+    patience_seconds: float
+    _open: "_Open | None" = attrs.field(default=None, init=False)
+    _opening: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
+    _turn: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
+    _shut: bool = attrs.field(default=False, init=False)
+
+    @asynccontextmanager
+    async def place(self, ticket: Ticket) -> AsyncGenerator[None]:
+        """Have a place inside the block, once one is free.
+
+        Raises:
+            AdmissionFull: None became free in time.
+            AdmissionIsShut: Shutdown has begun.
+            Fault: Nobody can tell how many there are.
+        """
+        taken: list[int] = []
+        until = anyio.current_time() + self.patience_seconds
+        opened = self._open or await self._opened()
+        try:
+            await opened.queue.admit(ticket)
+            with anyio.move_on_after(until - anyio.current_time()):
+                await self._taken(opened, ticket, taken)
+            if not taken:
+                raise AdmissionFull(ticket=ticket, places=opened.shared.places)
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                for number in taken:
+                    await opened.shared.give_back(number)
+            opened.queue.leave(ticket)
+
+    def shut(self) -> None:
+        """Admit nobody any more."""
+        self._shut = True
+        if self._open is not None:
+            self._open.queue.shut()
+
+    async def _opened(self) -> "_Open":
+        async with self._opening:
+            if self._open is None:
+                places = await self.places()
+                queue = AdmitSessions(
+                    clock=self.clock,
+                    places=places,
+                    patience_seconds=self.patience_seconds,
+                    waiting_max=WAITING_MAX,
+                )
+                if self._shut:
+                    queue.shut()
+                self._open = _Open(queue, self.shared(places))
+        return self._open
+
+    async def _taken(self, opened: "_Open", ticket: Ticket, taken: list[int]) -> None:
+        """Put the number of a place into `taken`, which survives a cancellation."""
+        async with self._turn:
+            while not taken:
+                if self._shut:
+                    raise AdmissionIsShut(ticket=ticket)
+                with anyio.CancelScope(shield=True):
+                    number = await opened.shared.take(ticket)
+                    if number is not None:
+                        taken.append(number)
+                        return
+                await anyio.sleep(LOOK_SECONDS)
+
+
+@attrs.frozen
+class _Open:
+    """The queue, once it is known how many places there are."""
+
+    queue: AdmitSessions
+    shared: SharedPlaces
