@@ -3,7 +3,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
 import attrs
 
@@ -98,7 +98,7 @@ def to_access(written: Mapping[str, Json]) -> SandboxAccess:
         provider=provider,
         descriptor={
             word: value if isinstance(value, str) else json.dumps(value)
-            for word, value in cast("Mapping[str, Json]", descriptor).items()
+            for word, value in descriptor.items()
             if value is not None
         },
         workdir=workdir,
