@@ -24,6 +24,7 @@ REASONS_MAX: Final = 20
 EXAMPLES_MAX: Final = 3
 STAGES: Final = ("seed", "act", "verify", "clean")
 
+_IDENTITY: Final = ("name", "version", "platform", "sha256", "came", "path")
 _MEASURED: Final = (RecordKind.PASSED, RecordKind.FAILED)
 
 
@@ -80,6 +81,19 @@ class Durations:
 
 
 @attrs.frozen(kw_only=True)
+class RuntimeUse:
+    """A program that was brought into sandboxes, in one way, and into how many."""
+
+    name: str
+    version: str
+    platform: str
+    sha256: str
+    came: str
+    path: str
+    episodes: int
+
+
+@attrs.frozen(kw_only=True)
 class Summary:
     """All of it."""
 
@@ -91,6 +105,7 @@ class Summary:
     reasons: tuple[Reason, ...]
     reasons_left_out: int
     durations: tuple[Durations, ...]
+    runtimes: tuple[RuntimeUse, ...] = ()
 
     @property
     def missing(self) -> int:
@@ -117,6 +132,7 @@ class Summary:
             "reasons": [attrs.asdict(one) for one in self.reasons],
             "reasons_left_out": self.reasons_left_out,
             "durations": [attrs.asdict(one) for one in self.durations],
+            "runtimes": [attrs.asdict(one) for one in self.runtimes],
         }
 
 
@@ -135,6 +151,7 @@ def summarise(card: RunCard, rows: Iterable[Row]) -> Summary:
         reasons=reasons[:REASONS_MAX],
         reasons_left_out=max(0, len(reasons) - REASONS_MAX),
         durations=tuple(_durations(counted)),
+        runtimes=tuple(_runtimes(counted)),
     )
 
 
@@ -240,6 +257,16 @@ def _durations(rows: Sequence[Row]) -> Iterable[Durations]:
                 longest=seconds[-1],
                 total=math.fsum(seconds),
             )
+
+
+def _runtimes(rows: Sequence[Row]) -> Iterable[RuntimeUse]:
+    used = Counter(
+        tuple(row.runtime.get(word, "") for word in _IDENTITY)
+        for row in rows
+        if row.runtime
+    )
+    for words, episodes in sorted(used.items()):
+        yield RuntimeUse(**dict(zip(_IDENTITY, words, strict=True)), episodes=episodes)
 
 
 def _written(one: TasksetSummary) -> dict[str, Json]:

@@ -2,6 +2,7 @@
 """A summary as Markdown and as tables on a terminal: the same cells, twice."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 from rich.console import Group, RenderableType
@@ -9,6 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from .summaries import Summary, TasksetSummary
+
+DIGITS: Final = 12
 
 
 @attrs.frozen(kw_only=True)
@@ -98,7 +101,20 @@ def sheets(summary: Summary) -> tuple[Sheet, ...]:
             for one in summary.durations
         ),
     )
-    return tuple(sheet for sheet in (scores, reasons, durations) if sheet.rows)
+    runtimes = Sheet(
+        title="Programs in the sandboxes",
+        head=("name", "version", "platform", "sha256", "came", "path", "episodes"),
+        rows=tuple(
+            (
+                *(one.name, one.version, one.platform, one.sha256[:DIGITS]),
+                *(one.came, one.path, str(one.episodes)),
+            )
+            for one in summary.runtimes
+        ),
+        words=6,
+    )
+    found = (scores, reasons, durations, runtimes)
+    return tuple(sheet for sheet in found if sheet.rows)
 
 
 def _head(summary: Summary) -> list[tuple[int, str]]:

@@ -54,6 +54,8 @@ class Row:
     reason: str
     seconds: Mapping[str, float]
     """How long each stage took, where that was told."""
+    runtime: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    """The program that was brought for it, where that was told."""
 
 
 def to_record(row: Mapping[str, Json]) -> Record:
@@ -124,6 +126,7 @@ def _of_result(episode: EpisodeId, task: TaskId, result: Mapping[str, Any]) -> R
         stage=None,
         reason=str(result.get("failure_reason") or ""),
         seconds=_seconds(result),
+        runtime=_runtime(result),
     )
 
 
@@ -148,16 +151,22 @@ def _of_failure(episode: EpisodeId, task: TaskId, failure: Mapping[str, Any]) ->
 
 
 def _seconds(result: Mapping[str, Any]) -> Mapping[str, float]:
-    ours = result.get("livery")
-    if not isinstance(ours, dict):
-        return {}
-    told = cast("dict[str, object]", ours).get("seconds")
-    if not isinstance(told, dict):
-        return {}
-    stages = cast("dict[str, object]", told).items()
+    stages = _ours(result, "seconds").items()
     return {
         stage: float(time) for stage, time in stages if isinstance(time, int | float)
     }
+
+
+def _runtime(result: Mapping[str, Any]) -> Mapping[str, str]:
+    words = _ours(result, "runtime").items()
+    return {name: word for name, word in words if isinstance(word, str)}
+
+
+def _ours(result: Mapping[str, Any], name: str) -> Mapping[str, object]:
+    """Return a table that Livery adds to a result; empty where it did not."""
+    ours = result.get("livery")
+    told = cast("dict[str, object]", ours).get(name) if isinstance(ours, dict) else None
+    return cast("dict[str, object]", told) if isinstance(told, dict) else {}
 
 
 def _object(value: object, name: str) -> Mapping[str, Any]:

@@ -114,6 +114,37 @@ def test_durations_are_told_by_stage() -> None:
     assert act.total == 10
 
 
+def test_the_programs_of_a_run_are_told_with_how_they_came() -> None:
+    mounted: dict[str, object] = {
+        "name": "claude_code",
+        "version": "1.2.3",
+        "platform": "linux-x86_64-glibc",
+        "sha256": "ab" * 32,
+        "path": "/opt/claude",
+        "came": "mounted",
+    }
+    sent = {**mounted, "came": "transferred", "path": None}
+
+    summary = summarise(
+        CARD,
+        rows(
+            *(result(f"t.r{i}", runtime=json.loads(json.dumps(mounted))) for i in "01"),
+            result("t.r2", runtime=json.loads(json.dumps(sent))),
+            result("t.r3"),
+        ),
+    )
+
+    assert [(one.came, one.path, one.episodes) for one in summary.runtimes] == [
+        ("mounted", "/opt/claude", 2),
+        ("transferred", "", 1),
+    ]
+    assert summary.runtimes[0].sha256 == "ab" * 32
+    assert "claude\\_code | 1.2.3 | linux-x86\\_64-glibc" in to_markdown(summary)
+    assert (
+        json.loads(json.dumps(summary.written()))["runtimes"][0]["version"] == "1.2.3"
+    )
+
+
 def test_the_texts_show_every_number_and_no_markup_of_others() -> None:
     nasty = "[bold]a|b*c[/bold]"
     contents = rows(

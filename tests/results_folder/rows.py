@@ -15,6 +15,7 @@ def result(
     task: str = "t",
     reason: str | None = None,
     seconds: Mapping[str, Json] | None = None,
+    runtime: Mapping[str, Json] | None = None,
 ) -> dict[str, Json]:
     return {
         "episode_id": {"rollout_id": rollout, "attempt": attempt},
@@ -27,10 +28,15 @@ def result(
             "failure_kind": "session_lost" if masked else None,
             "failure_reason": reason,
             "ng_agent_observations": None,
-            **({} if seconds is None else {"livery": {"seconds": seconds}}),
+            **_ours(seconds=seconds, runtime=runtime),
         },
         "failure": None,
     }
+
+
+def _ours(**told: Mapping[str, Json] | None) -> dict[str, Json]:
+    ours = {name: table for name, table in told.items() if table is not None}
+    return {"livery": ours} if ours else {}
 
 
 def failure(
