@@ -523,7 +523,7 @@ class AgentSessions:
         is_reached = False
         try:
             async with self.outfit.reach(
-                session,
+                opened.seeded,
                 opened.grant,
                 opened.sandbox,
                 opened.equipment,

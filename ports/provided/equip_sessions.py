@@ -28,6 +28,7 @@ from ..required.sandbox_streams import Dial
 from .activate_harness import Equipment
 from .bring_program import BringProgram
 from .install_runtime import InstalledRuntime
+from .keep_calls import calls_kept
 from .reach_model import ReachModel
 from .session_grants import SessionGrant
 
@@ -95,7 +96,7 @@ class EquipSessions:
     @asynccontextmanager
     async def reach(
         self,
-        session: AgentSessionId,
+        seeded: SeedStarted,
         grant: SessionGrant,
         sandbox: Sandbox | None,
         equipment: Equipment,
@@ -111,13 +112,18 @@ class EquipSessions:
             yield equipment
             return
         site = self._site(sandbox)
-        async with self.model(
-            session,
-            sandbox,
-            relays=site.relays,
-            prefix=model_prefix if self.keeps_prefix else "",
-            tools=self._tools_in_reach(site, grant.tools),
-        ) as model:
+        session, shelf = AgentSessionId(seeded.session), Shelf(seeded.episode.key)
+        seen = partial(self.model.access.seen, session)
+        async with (
+            calls_kept(self.artifacts, shelf, seen),
+            self.model(
+                session,
+                sandbox,
+                relays=site.relays,
+                prefix=model_prefix if self.keeps_prefix else "",
+                tools=self._tools_in_reach(site, grant.tools),
+            ) as model,
+        ):
             yield attrs.evolve(
                 equipment,
                 model=model.grant,

@@ -25,7 +25,7 @@ class Outfit(Protocol):
 
     def reach(
         self,
-        session: AgentSessionId,
+        seeded: SeedStarted,
         grant: SessionGrant,
         sandbox: Sandbox | None,
         equipment: Equipment,

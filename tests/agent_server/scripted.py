@@ -170,7 +170,7 @@ class ScriptedOutfit:
     @asynccontextmanager
     async def reach(
         self,
-        session: AgentSessionId,
+        seeded: SeedStarted,
         grant: SessionGrant,
         sandbox: Sandbox | None,
         equipment: Equipment,
@@ -179,7 +179,7 @@ class ScriptedOutfit:
     ) -> AsyncGenerator[Equipment]:
         if self.unreached is not None:
             raise self.unreached
-        self.reached.append((session, model_prefix))
+        self.reached.append((seeded.session, model_prefix))
         yield attrs.evolve(equipment, runtime_path="/opt/reached")
 
     async def take_back(self, session: AgentSessionId) -> None:

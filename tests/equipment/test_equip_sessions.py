@@ -21,17 +21,27 @@ from livery.domain.runtimes import Platform, version_by_digest
 from livery.domain.tasks import EpisodeId, TaskId
 from livery.ports.provided.bring_program import BringProgram
 from livery.ports.provided.equip_sessions import RUNTIME_ARTIFACT, EquipSessions, Site
+from livery.ports.provided.keep_calls import CALLS_ARTIFACT
 from livery.ports.provided.reach_model import ReachModel
 from livery.ports.provided.runtime_faults import RuntimeNotMounted
 from livery.ports.provided.session_grants import SessionGrant
-from livery.ports.required.artifact_store import Reader, Shelf
+from livery.ports.required.artifact_store import (
+    Artifact,
+    ArtifactStoreUnusable,
+    Reader,
+    Shelf,
+)
 from livery.ports.required.harness import (
     Delivery,
     RuntimeNeed,
     ToolAccess,
     ToolTransport,
 )
-from livery.ports.required.model_access import ModelGrant, ModelRecord
+from livery.ports.required.model_access import CallEnd, ModelCall, ModelGrant, ModelRecord
+    ModelCall,
+    ModelGrant,
+    ModelRecord,
+)
 from livery.ports.required.sandbox import Sandbox
 from livery.ports.required.sandbox_provider import Capability, Network
 
@@ -61,6 +71,8 @@ class NotedAccess:
     """Grants, and notes what it is asked."""
 
     granted: list[tuple[str, str]] = attrs.field(factory=list[tuple[str, str]])
+    calls: list[ModelCall] = attrs.field(factory=list[ModelCall])
+    dropped: int = 0
     revoked: list[str] = attrs.field(factory=list[str])
 
     async def grant(
@@ -70,11 +82,23 @@ class NotedAccess:
         return ModelGrant(base_url=f"http://here{prefix}", placeholder="p")
 
     def seen(self, session: AgentSessionId) -> ModelRecord:
-        return ModelRecord(calls=len(self.granted), failures=0)
+        return ModelRecord(
+            calls=len(self.granted),
+            failures=0,
+            entries=tuple(self.calls),
+            entries_dropped=self.dropped,
+        )
 
     async def revoke(self, session: AgentSessionId) -> ModelRecord:
         self.revoked.append(session)
         return self.seen(session)
+
+
+class FullStore(MemoryArtifactStore):
+    """Takes nothing."""
+
+    async def put(self, *_: Any, **__: Any) -> Artifact:
+        raise ArtifactStoreUnusable("/full", "the disk is full")
 
 
 @pytest.fixture
@@ -127,10 +151,22 @@ def tool(name: str, url: str, *, required: bool = True) -> ToolAccess:
     )
 
 
-async def kept(artifacts: MemoryArtifactStore) -> Any:
-    opened = artifacts.get(Shelf(EPISODE.key), RUNTIME_ARTIFACT, reader=Reader.OPERATOR)
+async def kept(artifacts: MemoryArtifactStore, name: str) -> bytes:
+    opened = artifacts.get(Shelf(EPISODE.key), name, reader=Reader.OPERATOR)
     async with opened as pieces:
-        return json.loads(b"".join([piece async for piece in pieces]))
+        return b"".join([piece async for piece in pieces])
+
+
+def call(number: int) -> ModelCall:
+    return ModelCall(
+        number=number,
+        at=Instant(1.0),
+        method="POST",
+        path="/v1/messages",
+        status=529,
+        end=CallEnd.THROTTLED,
+        usage={"input_tokens": 7},
+    )
 
 
 async def test_how_a_program_came_first_is_kept_as_an_artifact(
@@ -146,7 +182,7 @@ async def test_how_a_program_came_first_is_kept_as_an_artifact(
     assert second.runtime is not None
     assert first.runtime_path == second.runtime_path == first.runtime["path"]
     assert (first.runtime["came"], second.runtime["came"]) == ("transferred", "reused")
-    assert await kept(artifacts) == first.runtime
+    assert json.loads(await kept(artifacts, RUNTIME_ARTIFACT)) == first.runtime
     assert first.runtime["sha256"] == host.source.sha256
     assert (first.model, first.seen_of_model) == (None, None)
 
@@ -237,7 +273,7 @@ async def test_a_model_is_granted_at_seed_and_revoked_at_close(
 
     brought = await outfit.bring(SEEDED, LENT, sandbox)
     async with outfit.reach(
-        SESSION, LENT, sandbox, brought, model_prefix=PREFIX
+        SEEDED, LENT, sandbox, brought, model_prefix=PREFIX
     ) as reached:
         seen = reached.seen_of_model
     await outfit.take_back(SESSION)
@@ -252,6 +288,39 @@ async def test_a_model_is_granted_at_seed_and_revoked_at_close(
     assert seen().calls == 2
 
 
+async def test_the_calls_of_each_run_are_kept_one_by_one(sandbox: Sandbox) -> None:
+    access, artifacts = NotedAccess(), MemoryArtifactStore()
+    outfit = equipping(Site(), access=access, artifacts=artifacts)
+    brought = await outfit.bring(SEEDED, LENT, sandbox)
+
+    for numbers, dropped in [((1,), 0), ((), 0), ((2, 3), 0), ((5,), 4)]:
+        async with outfit.reach(SEEDED, LENT, sandbox, brought, model_prefix=""):
+            access.calls = [*access.calls, *map(call, numbers)]
+            if dropped:
+                access.calls, access.dropped = access.calls[-1:], dropped
+
+    lines = [
+        json.loads(one) for one in (await kept(artifacts, CALLS_ARTIFACT)).splitlines()
+    ]
+    assert [one.get("number") for one in lines] == [1, 2, 3, None, 5]
+    assert lines[3] == {"calls_not_kept": 1}
+    assert (lines[0]["end"], lines[0]["status"]) == ("throttled", 529)
+    assert lines[0]["usage"] == {"input_tokens": 7}
+
+
+async def test_a_run_does_not_fail_for_what_could_not_be_kept(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    access = NotedAccess()
+    outfit = attrs.evolve(equipping(Site(), access=access), artifacts=FullStore())
+    brought = await outfit.bring(SEEDED, LENT, sandbox)
+
+    async with outfit.reach(SEEDED, LENT, sandbox, brought, model_prefix=""):
+        access.calls.append(call(1))
+
+    assert "the disk is full" in caplog.text
+
+
 async def test_tools_of_a_closed_sandbox_go_through_the_relay(
     host: Host, sandbox: Sandbox
 ) -> None:
@@ -263,7 +332,7 @@ async def test_tools_of_a_closed_sandbox_go_through_the_relay(
 
     brought = await outfit.bring(SEEDED, grant, sandbox)
     async with outfit.reach(
-        SESSION, grant, sandbox, brought, model_prefix=""
+        SEEDED, grant, sandbox, brought, model_prefix=""
     ) as reached:
         assert reached.tools is not None
         near, other = reached.tools
@@ -292,7 +361,7 @@ async def test_without_a_sandbox_or_a_model_there_is_nothing_to_reach(
     outfit = equipping(Site(), bringing(host))
     brought = await outfit.bring(SEEDED, LENT, None)
 
-    async with outfit.reach(SESSION, LENT, None, brought, model_prefix="") as reached:
+    async with outfit.reach(SEEDED, LENT, None, brought, model_prefix="") as reached:
         pass
     await outfit.take_back(SESSION)
 
