@@ -37,7 +37,8 @@ from livery.ports.required.harness import (
     ToolAccess,
     ToolTransport,
 )
-from livery.ports.required.model_access import CallEnd, ModelCall, ModelGrant, ModelRecord
+from livery.ports.required.model_access import (
+    CallEnd,
     ModelCall,
     ModelGrant,
     ModelRecord,
