@@ -2,7 +2,7 @@
 """A model server on loopback that answers what a script says, one turn a call."""
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,14 +15,17 @@ HEAD_BYTES_MAX = 64 * 1024
 TURN_OF_NO_SCRIPT = "Done."
 
 Tool = tuple[str, dict[str, Any]]
+Turn = Tool | str | int
+"""A tool call, a text, or the status of a failure."""
+Choice = Callable[[dict[str, Any]], Turn]
+"""Gives the turn that answers a request's body."""
 
 
 @attrs.define
 class ScriptedModel:
     """What it was asked, and where it listens."""
 
-    turns: Sequence[Tool | str | int]
-    """A tool call, a text, or the status of a failure, for one turn each."""
+    turns: Sequence[Turn] | Choice
     url: str = ""
     asked: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]])
     heads: list[str] = attrs.field(factory=list[str])
@@ -49,19 +52,24 @@ class ScriptedModel:
         self.heads.append(head)
         number = len(self.asked)
         self.asked.append(body)
-        turn = self.turns[number] if number < len(self.turns) else TURN_OF_NO_SCRIPT
+        turn = self._turn(number, body)
         if isinstance(turn, int):
             error = {"type": "error", "error": {"type": "api_error", "message": "no"}}
             return _reply(turn, "application/json", json.dumps(error).encode())
         return _reply(200, "text/event-stream", _events(turn, number, body["model"]))
 
+    def _turn(self, number: int, body: dict[str, Any]) -> Turn:
+        if callable(self.turns):
+            return self.turns(body)
+        return self.turns[number] if number < len(self.turns) else TURN_OF_NO_SCRIPT
+
 
 @asynccontextmanager
 async def scripted_model(
-    *turns: Tool | str | int,
+    *turns: Turn, choice: Choice | None = None
 ) -> AsyncGenerator[ScriptedModel]:
     """Listen for as long as this is entered."""
-    model = ScriptedModel(turns)
+    model = ScriptedModel(choice or turns)
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     async with listener, anyio.create_task_group() as group:
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
