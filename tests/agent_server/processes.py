@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import attrs
 import httpx
@@ -91,7 +92,7 @@ options = {{command = {json.dumps(command)}}}
 """
         )
 
-    def begin(self) -> "subprocess.Popen[str]":
+    def begin(self, stderr: IO[str] | int = subprocess.PIPE) -> "subprocess.Popen[str]":
         """Begin a server."""
         return subprocess.Popen(
             [
@@ -100,9 +101,21 @@ options = {{command = {json.dumps(command)}}}
                 *("serve", "agent", "--config", self.folder / "livery.toml"),
                 *("--state", self.folder / "state"),
             ],
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
         )
+
+    @contextmanager
+    def logged_server(self, log: Path) -> Generator[Process]:
+        """Run a server inside the block, with all that it says in a file."""
+        with log.open("w") as said:
+            popen = self.begin(said)
+        try:
+            url = _url_in(log, popen)
+            with httpx.Client(base_url=url, timeout=CALL_SECONDS) as client:
+                yield Process(popen, url, client)
+        finally:
+            _end(popen)
 
     @contextmanager
     def server(self) -> Generator[Process]:
@@ -113,15 +126,30 @@ options = {{command = {json.dumps(command)}}}
             with httpx.Client(base_url=url, timeout=CALL_SECONDS) as client:
                 yield Process(popen, url, client)
         finally:
-            if popen.poll() is None:
-                popen.send_signal(signal.SIGTERM)
-                try:
-                    popen.wait(20)
-                except subprocess.TimeoutExpired:
-                    popen.kill()
-                    popen.wait()
+            _end(popen)
             assert popen.stderr is not None
             popen.stderr.close()
+
+
+def _end(popen: "subprocess.Popen[str]") -> None:
+    if popen.poll() is not None:
+        return
+    popen.send_signal(signal.SIGTERM)
+    try:
+        popen.wait(20)
+    except subprocess.TimeoutExpired:
+        popen.kill()
+        popen.wait()
+
+
+def _url_in(log: Path, popen: "subprocess.Popen[str]") -> str:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and popen.poll() is None:
+        for line in log.read_text().splitlines():
+            if line.startswith(SAYS):
+                return line.removeprefix(SAYS).strip()
+        time.sleep(0.02)
+    raise AssertionError(f"it did not begin: {log.read_text()}")
 
 
 def _url_of(popen: "subprocess.Popen[str]") -> str:
