@@ -17,6 +17,7 @@ from ..domain.digests import Json
 from ..ports.provided.run_episode import CLEANUP_SECONDS, EPISODE_SECONDS
 from ..ports.required.sandbox_provider import Capabilities, Capability, SandboxSpec
 from .model_settings import ModelSettings
+from .secret_references import Secret
 from .setting_words import NONE_WORD, Name, Range, Seconds, doc
 from .settings import (
     CONCURRENCY_MAX,
@@ -162,6 +163,8 @@ def from_stored(stored: object) -> RunPlan:
 
 
 def _plain(value: object) -> Json:
+    if isinstance(value, Secret):
+        return {"env": value.env} if value.env else {"file": value.file}
     if attrs.has(type(value)):
         fields = attrs.fields_dict(cast("type[attrs.AttrsInstance]", type(value)))
         return {name: _plain(getattr(value, name)) for name in fields}

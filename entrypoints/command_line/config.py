@@ -8,6 +8,7 @@ import click
 from ...ports.required.faults import Fault
 from ..built_in import HARNESSES, PROVIDERS
 from ..composition import read_options
+from ..example_settings import example, example_names
 from ..plug_ins import HarnessPlugIn, ProviderPlugIn, find
 from ..run_plan import plan_of
 from ..settings_reading import FILE_NAME, SettingsFile, SettingsRefused
@@ -49,6 +50,13 @@ def check_config(file: Path | None) -> None:
 def show_schema() -> None:
     """Print the JSON Schema of settings files."""
     click.echo(shipped_schema(), nl=False)
+
+
+@config.command("example")
+@click.argument("name", type=click.Choice(example_names()))
+def show_example(name: str) -> None:
+    """Print a settings file that is ready but for what is yours in it."""
+    click.echo(example(name), nl=False)
 
 
 def _check_blocks(read: SettingsFile) -> None:
