@@ -17,6 +17,7 @@ PROGRAMS = (
     "archive",
     "relay",
     "mailbox",
+    "porter",
     "runtimes",
     "tool_servers",
 )

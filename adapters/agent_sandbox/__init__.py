@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sandboxes that SandboxClaims take from the warm pools of a Kubernetes cluster."""
+
+from .connections import ConnectionConfig, Mode
+from .kubernetes_package import ClusterAddress
+from .sandbox_provider import (
+    CAPABILITIES,
+    AgentSandboxConfig,
+    AgentSandboxProvider,
+    open_agent_sandbox,
+)
+
+__all__ = [
+    "AgentSandboxConfig",
+    "AgentSandboxProvider",
+    "CAPABILITIES",
+    "ClusterAddress",
+    "ConnectionConfig",
+    "Mode",
+    "open_agent_sandbox",
+]
