@@ -20,6 +20,8 @@ import attrs
 from .runtime_api import Executed, RuntimeApi, RuntimeFailed, RuntimeRefused
 
 FILE_BYTES_MAX = 512 * 1024
+UNSENT_BYTES_MAX = 1024 * 1024
+"""While so much waits to be carried, nobody says more."""
 RECEIVE_BYTES_MAX = 64 * 1024
 TAKE_SECONDS = 15.0
 """How long one command waits for the next bytes; shorter than any known cut."""
@@ -30,19 +32,25 @@ IDLE_SECONDS = 30.0
 END_SECONDS = 5.0
 
 TAKE = """\
-import base64, os, socket, sys
+import _socket, binascii, os, sys
 said = b"-"
 try:
     os.chdir(sys.argv[1])
-    line = socket.socket(socket.AF_UNIX)
+    line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     line.connect("line")
-    line.sendall(" ".join(sys.argv[2:]).encode())
+    line.send(" ".join(sys.argv[2:]).encode())
     said = b"".join(iter(lambda: line.recv(65536), b"")) or b"-"
 except OSError:
     pass
-print(said[:1].decode() + base64.b64encode(said[1:]).decode())
+os.write(1, said[:1])
+packed = binascii.b2a_base64(said[1:])
+while packed:
+    packed = packed[os.write(1, packed):]
 """
-"""Asks the porter: for what comes after a place, or for the end."""
+"""Asks the porter: for what comes after a place, or for the end.
+
+`_socket` alone: what `socket` is made of takes longer to load than all the rest.
+"""
 
 
 @attrs.frozen(kw_only=True)
@@ -81,6 +89,10 @@ class CarriedStream:
         self._line = line
         self._trouble = trouble
         self._sent = 0
+        self._unsent = bytearray()
+        self._said = anyio.Event()
+        self._progress = anyio.Event()
+        self._broken = ""
         self._taken = len(first)
         self._held = first
         self._calls = 0
@@ -115,17 +127,45 @@ class CarriedStream:
         return said is not None
 
     async def send(self, data: bytes) -> None:
-        """Send all of `data`; raises `OSError` when the other end is gone."""
-        for begin in range(0, len(data), FILE_BYTES_MAX):
-            piece = data[begin : begin + FILE_BYTES_MAX]
+        """Send all of `data`; raises `OSError` when the other end is gone.
+
+        It is taken along with whatever else is said meanwhile, up to a bound.
+        """
+        while True:
+            if self._is_closed:
+                raise BrokenPipeError(self._broken or "the stream is closed")
+            if len(self._unsent) < UNSENT_BYTES_MAX:
+                break
+            await self._progress.wait()
+        self._unsent += data
+        self._said.set()
+
+    async def carry_out(self) -> None:
+        """Carry what is said, for as long as the stream is open."""
+        while not self._is_closed:
+            if not self._unsent:
+                self._said = anyio.Event()
+                await self._said.wait()
+                continue
+            piece = bytes(self._unsent[:FILE_BYTES_MAX])
             name = f"{self._sent:020d}-{len(piece)}"
-            await self._put(f"{self._line.upload_folder}/in/{name}", piece)
+            try:
+                await self._put(f"{self._line.upload_folder}/in/{name}", piece)
+            except OSError as failure:
+                self._broken = str(failure)
+                self.cut()
+                return
             self._sent += len(piece)
+            del self._unsent[: len(piece)]
+            self._progress.set()
+            self._progress = anyio.Event()
 
     async def receive(self) -> bytes:
         """Return the next bytes, at most 64 KiB; empty at the end."""
         while not self._held:
             if self._is_closed:
+                if self._broken:
+                    raise ConnectionError(self._broken)
                 return b""
             if not self._calls:
                 await self._until_needed()
@@ -143,7 +183,8 @@ class CarriedStream:
     def cut(self) -> None:
         """End the stream here at once; nothing is asked any more."""
         self._is_closed = True
-        self._needed.set()
+        for event in (self._needed, self._said, self._progress):
+            event.set()
         if self._taking is not None:
             self._taking.cancel()
 

@@ -137,6 +137,7 @@ async def _serve(
             hands.stream.cut()
 
         tasks.start_soon(cut_when_lost)
+        tasks.start_soon(hands.stream.carry_out)
         try:
             await hands.channel.run(task_status=_Ready(hands, task_status))
         except ChannelEnded as ended:

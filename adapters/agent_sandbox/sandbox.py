@@ -271,8 +271,10 @@ class AgentSandbox:
             await hands.channel.aclose()
 
     async def _remove_scratch(self, hands: Hands) -> None:
+        # The porter, whose folder it is, takes the empty one along when it ends.
+        script = 'rm -rf "$1"; rm -f "$2"/porter-*'
         command = Command(
-            argv=("rm", "-rf", self._scratch, hands.folder),
+            argv=("/bin/sh", "-c", script, "sandbox", self._scratch, hands.folder),
             timeout_seconds=DISCONNECT_SECONDS,
         )
         try:

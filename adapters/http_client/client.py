@@ -25,6 +25,7 @@ KEEP_ALIVE_SECONDS: Final = 4.0
 """Shorter than any server keeps idle connections that we know of (5 s and more)."""
 CONNECT_SECONDS: Final = 5.0
 CONNECTIONS_MAX: Final = 256
+CLOSE_SECONDS: Final = 5.0
 
 
 @attrs.frozen
@@ -195,15 +196,20 @@ async def open_http_client(
         max_keepalive_connections=CONNECTIONS_MAX,
         keepalive_expiry=keep_alive_seconds,
     )
-    async with httpx.AsyncClient(
+    http = httpx.AsyncClient(
         base_url=base,
         headers=dict(headers or {}),
         limits=limits,
         follow_redirects=False,
         trust_env=False,
         verify=True if trust is None else trust,
-    ) as http:
+    )
+    try:
         yield HttpClient(http, patience or Patience())
+    finally:
+        # Also for a caller that is given up: sockets would stay open.
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+            await http.aclose()
 
 
 def _failed(

@@ -231,6 +231,10 @@ def _serve(folder: str, listener: socket.socket, options: list[str]) -> None:
         os.close(to_worker[1])
         # Nobody can ask any more; the worker ends what it runs.
         shutil.rmtree(folder, ignore_errors=True)
+        try:
+            os.rmdir(os.path.dirname(folder))
+        except OSError:
+            pass  # The program still lies there, for the next one.
         listener.close()
         os.close(from_worker[0])
         os.wait()

@@ -69,10 +69,12 @@ async def _request(stream: anyio.abc.SocketStream) -> Request | None:
 
 
 @asynccontextmanager
-async def upstream(script: Script) -> AsyncGenerator[Upstream]:
+async def upstream(
+    script: Script, *, host: str = "127.0.0.1", port: int = 0
+) -> AsyncGenerator[Upstream]:
     """Serve the script until the block is left."""
     served = Upstream(script)
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    listener = await anyio.create_tcp_listener(local_host=host, local_port=port)
     served.port = listener.extra(anyio.abc.SocketAttribute.local_port)
     async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, served.serve)
