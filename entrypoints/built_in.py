@@ -126,6 +126,16 @@ def _docker() -> ProviderPlugIn:
     return provider_plug_in(DockerOptions, opened)
 
 
+def _agent_sandbox() -> ProviderPlugIn:
+    from ..adapters.agent_sandbox import open_agent_sandbox
+    from .agent_sandbox_options import AgentSandboxOptions
+
+    def opened(surroundings: Surroundings, options: AgentSandboxOptions) -> Opened:
+        return open_agent_sandbox(options.config(surroundings))
+
+    return provider_plug_in(AgentSandboxOptions, opened)
+
+
 def _oracle() -> HarnessPlugIn:
     from ..adapters.harnesses.oracle import OracleHarness
 
@@ -203,6 +213,7 @@ def _task_file() -> TaskSourcePlugIn:
 
 
 PROVIDERS: Final[Mapping[str, BuiltIn[ProviderPlugIn]]] = {
+    "agent_sandbox": BuiltIn(load=_agent_sandbox, extra="kubernetes"),
     "docker": BuiltIn(load=_docker, extra="docker"),
     "local": BuiltIn(load=_local),
 }

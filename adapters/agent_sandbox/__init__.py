@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sandboxes that SandboxClaims take from the warm pools of a Kubernetes cluster."""
 
+from .configuration import CAPABILITIES, AgentSandboxConfig
 from .connections import ConnectionConfig, Mode
 from .kubernetes_package import ClusterAddress
-from .sandbox_provider import (
-    CAPABILITIES,
-    AgentSandboxConfig,
-    AgentSandboxProvider,
-    open_agent_sandbox,
-)
+from .sandbox_provider import AgentSandboxProvider, open_agent_sandbox
 
 __all__ = [
     "AgentSandboxConfig",

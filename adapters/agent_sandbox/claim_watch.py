@@ -110,6 +110,7 @@ class ClaimWatch:
         self._followed: dict[str, list[Followed]] = {}
         self._wanted = anyio.Event()
         self._version: str | None = None
+        self._watching: anyio.CancelScope | None = None
         self.watches_opened = 0
         self.lists_done = 0
 
@@ -130,6 +131,8 @@ class ClaimWatch:
             left.remove(followed)
             if not left:
                 del self._followed[name]
+            if not self._followed and self._watching is not None:
+                self._watching.cancel()
 
     async def run(self) -> None:
         """Watch for as long as anything is followed, whatever happens to a watch."""
@@ -223,12 +226,16 @@ class ClaimWatch:
             tell=self._hear,
         )
         self.watches_opened += 1
-        try:
-            await anyio.to_thread.run_sync(
-                reading.read, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
-            )
-        finally:
-            reading.stop()
+        with anyio.CancelScope() as self._watching:
+            try:
+                await anyio.to_thread.run_sync(
+                    reading.read,
+                    abandon_on_cancel=True,
+                    limiter=anyio.CapacityLimiter(1),
+                )
+            finally:
+                self._watching = None
+                reading.stop()
 
     def _hear(self, events: list[Words]) -> None:
         """Take what the watch told, on the event loop."""

@@ -47,6 +47,7 @@ class Hands:
     stream: CarriedStream
     scratch: str
     folder: str
+    holds_token: bool
 
 
 @attrs.frozen(kw_only=True)
@@ -117,6 +118,7 @@ async def run_hands(
             stream=opened.stream,
             scratch=opened.scratch,
             folder=opened.folder,
+            holds_token=opened.holds_token,
         )
         try:
             await _serve(hands, wanted, task_status)

@@ -22,11 +22,12 @@ PAUSE_SECONDS_FIRST = 0.05
 PAUSE_SECONDS_MAX = 1.0
 START_SECONDS = 20.0
 KEY_HEX = 12
+TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 STARTS_MAX = 3
 TOLD_CHARACTERS_MAX = 300
 
 _OPEN = r"""
-workdir=$1 key=$2 python=$3 program=$4 known=$5
+workdir=$1 key=$2 python=$3 program=$4 known=$5 token=$6
 fault() { printf 'fault\n%s\n%s\n' "$1" "$(printf %s "$2" | tr '\n' ' ')"; exit 0; }
 base=$(pwd -P)
 command -v "$python" >/dev/null 2>&1 || fault python "there is no $python in it"
@@ -53,7 +54,9 @@ told=$({ [ -d "$folder" ] || mkdir -m 700 -- "$folder"; } 2>&1) ||
 [ ! -L "$folder" ] || fault folder "$folder is a link"
 have=no
 [ -s "$folder/$program" ] && have=$(wc -c <"$folder/$program")
-printf 'ready\n%s\n%s\n%s\n' "$scratch" "$folder" $have
+holds=no
+[ -e "$token" ] && holds=yes
+printf 'ready\n%s\n%s\n%s\n%s\n' "$scratch" "$folder" $have $holds
 """
 
 _START = r"""
@@ -83,6 +86,8 @@ class Opened:
     folder: str
     """Where the porter is."""
     stream: CarriedStream
+    holds_token: bool
+    """Whether whoever runs in it can speak to the cluster's API server."""
 
 
 def key_of(holder: str) -> str:
@@ -114,10 +119,11 @@ async def open_runtime(
     known = "yes" if is_known else "no"
     asking = _Asking(api, until=time.monotonic() + seconds, trouble=trouble)
     told = await asking.execute(
-        "/bin/sh", "-c", _OPEN, "sandbox", workdir, key, python, name, known
+        *("/bin/sh", "-c", _OPEN, "sandbox"),
+        *(workdir, key, python, name, known, TOKEN_FILE),
     )
     match told.stdout.splitlines():
-        case ["ready", scratch, folder, have]:
+        case ["ready", scratch, folder, have, holds]:
             is_there = have.strip() == str(len(text))
         case ["fault", what, reason]:
             raise OpeningFailed(what, reason.strip() or "it cannot be made")
@@ -139,7 +145,12 @@ async def open_runtime(
                 upload_folder=f"{upload_folder}/{word}",
             )
             stream = CarriedStream(api, line, trouble=trouble, first=first)
-            return Opened(scratch=scratch, folder=folder, stream=stream)
+            return Opened(
+                scratch=scratch,
+                folder=folder,
+                stream=stream,
+                holds_token=holds == "yes",
+            )
         is_there = False  # It may lie there by half.
     raise OpeningFailed("python", f"the worker does not start: {_words(told)}")
 

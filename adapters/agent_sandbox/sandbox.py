@@ -8,12 +8,10 @@ way is never done again. While a worker is there, the namespace's watch tells of
 sandbox's end at once.
 """
 
-import json
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
 
 import anyio
 import anyio.abc
@@ -25,7 +23,6 @@ from ...ports.required.sandbox import (
     Ended,
     Endpoint,
     ExitUnknown,
-    FileMissing,
     FileStat,
     Liveness,
     Lost,
@@ -38,13 +35,14 @@ from ...ports.required.sandbox import (
     Status,
 )
 from ...ports.required.sandbox_provider import Capability, Unsupported
+from .berths import ENV_FILE, Berth, read_env, write_env
 from .claim_watch import ClaimWatch, Followed
 from .cluster_faults import ClusterRefused, ClusterSilent
 from .connections import Connections, NoWay
 from .hands import Hands, HandsConfig, Wanted, run_hands
 from .opening import OpeningFailed
 from .runtime_api import RuntimeFailed, RuntimeRefused
-from .standing import Bound, Standing
+from .standing import Standing
 
 FIND_SECONDS = 6.0
 """How long a sandbox that the cluster calls ready may answer nothing, once its
@@ -54,8 +52,6 @@ OPENINGS_IN_ROW_MAX = 5
 BACKSTOP_SECONDS = 60.0
 """What a command may take beyond deadline and grace before the host gives up."""
 DISCONNECT_SECONDS = 15.0
-ENV_FILE = "env.json"
-ENV_BYTES_MAX = 4 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -69,27 +65,6 @@ _Broken = (
     ClusterRefused,
     ClusterSilent,
 )
-
-
-@attrs.frozen(kw_only=True)
-class Berth:
-    """Which sandbox it is, and how it is used."""
-
-    provider: str
-    bound: Bound
-    workdir: str
-    key: str
-    """Tells the folders of this claim or borrower from another's."""
-    env: Mapping[str, str] | None
-    """Laid under every command's own; None when it was put down inside before."""
-    ports: frozenset[int] = frozenset()
-    expires_at: float | None = None
-    is_borrowed: bool = False
-
-    @property
-    def name(self) -> str:
-        """Namespace and name of the claim."""
-        return f"{self.bound.claim.namespace}/{self.bound.claim.name}"
 
 
 class AgentSandbox:
@@ -119,6 +94,8 @@ class AgentSandbox:
         self._hands: Hands | None = None
         self._openings_in_row = 0
         self._lost_reason: str | None = None
+        self.holds_token = False
+        """Whether a token of the cluster's API server was found inside."""
 
     @property
     def sandbox_id(self) -> SandboxId:
@@ -149,16 +126,14 @@ class AgentSandbox:
             SandboxLost: It ended meanwhile.
         """
         hands = await self._take_hands(seconds=seconds)
+        self.holds_token = hands.holds_token
         path = f"{self._scratch}/{ENV_FILE}"
         with hands.stream.needed():
             if not self._has_env:
-                self._env = await _read_env(hands, path)
+                self._env = await read_env(hands, path)
                 self._has_env = True
             elif self._env:
-                content = json.dumps(self._env).encode("utf-8", "surrogatepass")
-                await hands.channel.put(
-                    path, _once(content), size=len(content), mode=0o600, user=None
-                )
+                await write_env(hands, path, self._env)
 
     def expires(self, at: float) -> None:
         """Note when the cluster ends the claim."""
@@ -422,24 +397,3 @@ class AgentSandbox:
         if path.startswith("/"):
             return path
         return f"{self._berth.workdir.rstrip('/')}/{path}".rstrip("/")
-
-
-async def _once(content: bytes) -> AsyncIterator[bytes]:
-    yield content
-
-
-async def _read_env(hands: Hands, path: str) -> dict[str, str]:
-    """Return the variables that the maker of the sandbox put down, if it did."""
-    content = b""
-    try:
-        async with hands.channel.get(path, user=None) as pieces:
-            async for piece in pieces:
-                content += piece
-                if len(content) > ENV_BYTES_MAX:
-                    raise WorkerFailed("read the environment", "it is too large")
-        words = json.loads(content.decode("utf-8", "surrogatepass"))
-    except FileMissing:
-        return {}
-    except ValueError as fault:
-        raise WorkerFailed("read the environment", str(fault)) from fault
-    return {str(k): str(v) for k, v in cast("dict[object, object]", words).items()}

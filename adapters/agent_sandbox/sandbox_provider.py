@@ -7,8 +7,7 @@ memory, processes, the user and an image without a pool of its own are what the
 pool's template says, and a spec that asks for others is told so once.
 """
 
-import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
@@ -28,22 +27,21 @@ from ...ports.required.sandbox import (
 )
 from ...ports.required.sandbox_provider import (
     Capabilities,
-    Capability,
     ClaimLabel,
     ClaimTaken,
     ListedSandbox,
     SandboxSpec,
     SpecRefused,
 )
-from ..http_client import Patience
+from .berths import Berth
 from .claim_facts import ClaimFacts, objects, to_claim
 from .claim_watch import ClaimWatch
 from .cluster import CLAIM, Cluster
 from .cluster_faults import ClusterRefused, ClusterSilent
-from .connections import ConnectionConfig, Connections, Mode, NoWay
+from .configuration import CAPABILITIES, AgentSandboxConfig, check_config
+from .connections import Connections, Mode, NoWay
 from .hands import HandsConfig
 from .images import Images
-from .kubernetes_package import ClusterAddress
 from .making import Made, Making, remove
 from .manifests import (
     SELECTOR,
@@ -58,28 +56,13 @@ from .manifests import (
 )
 from .opening import OpeningFailed, key_of
 from .runtime_api import RuntimeFailed, RuntimeRefused
-from .sandbox import AgentSandbox, Berth
+from .sandbox import AgentSandbox
 from .standing import Bound, Standing
+from .warnings import Warnings
 
 CONNECT_SECONDS = 60.0
-CLOSE_SECONDS = 60.0
 PROBE_SECONDS = 30.0
 DESCRIPTOR_WORDS = frozenset({"sandbox_id", "sandbox_uid"})
-CAPABILITIES = frozenset(
-    {
-        Capability.ISOLATION,
-        Capability.IMAGES,
-        Capability.RESOURCE_LIMITS,
-        Capability.PORTS,
-        Capability.USERS,
-        Capability.EXPIRY,
-        Capability.LENDING,
-    }
-)
-"""Resource limits and users may be asked for, and are the template's to give."""
-
-_log = logging.getLogger(__name__)
-
 _NotReady = (
     OpeningFailed,
     RuntimeFailed,
@@ -88,31 +71,6 @@ _NotReady = (
     ChannelEnded,
     WorkerFailed,
 )
-
-
-@attrs.frozen(kw_only=True)
-class AgentSandboxConfig:
-    """How the cluster is used."""
-
-    name: str = "agent_sandbox"
-    """The provider's name in configuration and messages."""
-    cluster: ClusterAddress = attrs.field(factory=ClusterAddress)
-    connection: ConnectionConfig = attrs.field(factory=ConnectionConfig)
-    namespace: str = "default"
-    namespaces: tuple[str, ...] = ()
-    """Others that `provider_options.namespace` may name."""
-    warmpool: str | None = None
-    image_warmpools: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    managed_by: str = "livery"
-    python: str = "python3"
-    """What is looked for in a sandbox to run the worker."""
-    probes_count: int = 1
-    """How many commands in a row must answer before a sandbox is given out."""
-    probes_pause_seconds: float = 1.0
-    close_seconds: float = CLOSE_SECONDS
-    """How long a sandbox may take to be seen gone."""
-    patience: Patience = attrs.field(factory=Patience)
-    """For calls of the API server."""
 
 
 @asynccontextmanager
@@ -124,7 +82,7 @@ async def open_agent_sandbox(
     Raises:
         SpecRefused: The configuration, or the cluster's own, cannot be used.
     """
-    _check(config)
+    check_config(config)
     cluster = await anyio.to_thread.run_sync(
         lambda: Cluster(config.cluster, provider=config.name, patience=config.patience)
     )
@@ -164,7 +122,7 @@ class AgentSandboxProvider:
         self._standing = Standing(cluster)
         self._images = Images(cluster)
         self._watches: dict[str, ClaimWatch] = {}
-        self._warned: set[str] = set()
+        self._warnings = Warnings(config.name)
         self._pools = Pools(
             provider=config.name,
             namespace=config.namespace,
@@ -195,7 +153,7 @@ class AgentSandboxProvider:
         """Make the sandbox of a claim, or return the one that it has."""
         check_spec(spec, provider=self.name)
         route = to_route(spec, pools=self._pools)
-        self._warn_of_what_is_ignored(spec, by_image=route.is_by_image)
+        self._warnings.of_what_is_ignored(spec, route)
         making = Making(
             provider=self.name,
             managed_by=self._config.managed_by,
@@ -321,6 +279,8 @@ class AgentSandboxProvider:
             with anyio.fail_after(seconds):
                 await sandbox.make_ready(seconds=seconds)
                 await self._probe(making, sandbox)
+            if sandbox.holds_token:
+                self._warnings.of_a_token(making.route.pool)
             if made.is_ours:
                 sandbox.expires(await making.expire(made.bound))
         except TimeoutError as late:
@@ -413,27 +373,6 @@ class AgentSandboxProvider:
             config=HandsConfig(python=self._config.python),
         )
 
-    def _warn_of_what_is_ignored(self, spec: SandboxSpec, *, by_image: bool) -> None:
-        asked = {
-            "cpus": spec.cpus,
-            "memory_mib": spec.memory_mib,
-            "processes_max": spec.processes_max,
-            "user": spec.user,
-        }
-        for field, value in asked.items():
-            if value is not None:
-                told = "%s: %s is the pool's template's to say; it is ignored here"
-                self._warn(field, told, self.name, field)
-        if spec.image is not None and not by_image:
-            told = "%s: image %s has no pool of its own; the chosen pool's is used"
-            self._warn(f"image {spec.image}", told, self.name, spec.image)
-
-    def _warn(self, cause: str, told: str, *values: object) -> None:
-        """Warn, once for each cause."""
-        if cause not in self._warned:
-            self._warned.add(cause)
-            _log.warning(told, *values)
-
     def _reference(self, access: SandboxAccess) -> tuple[str, str, str]:
         for word in access.descriptor:
             if word not in DESCRIPTOR_WORDS:
@@ -450,18 +389,3 @@ class AgentSandboxProvider:
 
     def _refused(self, field: str, reason: str) -> SpecRefused:
         return SpecRefused(provider=self.name, field=field, reason=reason)
-
-
-def _check(config: AgentSandboxConfig) -> None:
-    connection = config.connection
-    needed = {
-        Mode.DIRECT: ("connection.api_url", connection.api_url),
-        Mode.GATEWAY: ("connection.gateway_name", connection.gateway_name),
-    }
-    field, value = needed.get(connection.mode, ("", "-"))
-    if not value:
-        raise SpecRefused(
-            provider=config.name,
-            field=field,
-            reason=f"the connection mode {connection.mode.value} needs it",
-        )

@@ -86,7 +86,9 @@ def to_limit(
 @click.option(
     "--harness", metavar="NAME", help="oracle, nop, command, claude_code, or a block."
 )
-@click.option("--sandbox", metavar="NAME", help="local, docker, or a block.")
+@click.option(
+    "--sandbox", metavar="NAME", help="local, docker, agent_sandbox, or a block."
+)
 @click.option(
     "--concurrency",
     type=click.IntRange(1, CONCURRENCY_MAX),

@@ -139,7 +139,9 @@ class FakeCluster:
 
     # Objects.
 
-    def put(self, plural: str, name: str, words: Words, *, ns: str = NAMESPACE) -> Words:
+    def put(
+        self, plural: str, name: str, words: Words, *, ns: str = NAMESPACE
+    ) -> Words:
         """Make an object as it is."""
         metadata = dict(_part(words, "metadata"))
         metadata |= {"name": name, "namespace": ns, "uid": str(uuid.uuid4())}

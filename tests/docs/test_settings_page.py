@@ -12,6 +12,7 @@ from typing import get_args, get_origin
 import attrs
 import pytest
 
+from livery.entrypoints.agent_sandbox_options import AgentSandboxOptions
 from livery.entrypoints.built_in import CommandOptions, DockerOptions, LocalOptions
 from livery.entrypoints.claude_code_options import ClaudeCodeOptions
 from livery.entrypoints.composition import read_options
@@ -21,6 +22,7 @@ from livery.entrypoints.strict_converter import Form, attrs_class
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "livery.toml.md"
 OPTIONS: dict[str, type[attrs.AttrsInstance]] = {
+    "agent_sandbox": AgentSandboxOptions,
     "claude_code": ClaudeCodeOptions,
     "command": CommandOptions,
     "docker": DockerOptions,
@@ -93,6 +95,7 @@ def test_each_timeout_has_its_own_name_and_tells_its_error() -> None:
     assert set(told) == {
         "close_timeout_seconds",
         "disconnect_grace_seconds",
+        "gateway_ready_timeout_seconds",
         "idle_timeout_seconds",
         "seed_wait_seconds",
         "episode_timeout_seconds",
