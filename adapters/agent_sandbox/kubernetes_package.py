@@ -121,7 +121,7 @@ class Connected:
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        cast("Callable[[], None]", self._client.close)()
         self._client.rest_client.pool_manager.clear()
 
 

@@ -112,15 +112,14 @@ class Making:
         told = bound.claim.shutdown_at
         if told is not None and abs(told - at) <= EXPIRY_SLACK_SECONDS:
             return told
-        path = "/spec/lifecycle/shutdownTime"
         changed = await self.cluster.patch(
             CLAIM,
             bound.claim.namespace,
             bound.claim.name,
-            [
-                {"op": "test", "path": "/metadata/uid", "value": bound.claim.uid},
-                {"op": "replace", "path": path, "value": to_time(at)},
-            ],
+            {
+                "metadata": {"uid": bound.claim.uid},
+                "spec": {"lifecycle": {"shutdownTime": to_time(at)}},
+            },
         )
         return to_claim(changed).shutdown_at or at
 

@@ -253,8 +253,8 @@ def to_manifest(
 ) -> Words:
     """Return the whole claim, its end included: nothing is added to it later."""
     options = spec.provider_options
+    # Of a pod's labels, those in domains of the system are the controller's alone.
     ours = {
-        MANAGED_BY: managed_by,
         CLAIM: to_label_value(label.claim),
         OWNER: to_label_value(label.owner),
     }
@@ -289,7 +289,7 @@ def to_manifest(
         "metadata": {
             "name": claim_name(label.claim),
             "namespace": route.namespace,
-            "labels": {**spec.metadata, **ours},
+            "labels": {**spec.metadata, **ours, MANAGED_BY: managed_by},
             "annotations": annotations,
         },
         "spec": body,

@@ -188,7 +188,8 @@ class AgentSandboxProvider:
         except SandboxLost:
             return None
         except (*_NotReady, TimeoutError) as failure:
-            return await self._gone_or_failed(bound, "find", failure)
+            await self._gone_or_failed(bound, "find", failure)
+            return None
         return sandbox
 
     async def connect(

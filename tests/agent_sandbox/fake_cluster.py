@@ -252,13 +252,10 @@ class FakeCluster:
             self._delete(found)
             return 200, found
         assert verb == "patch"
+        if body["metadata"]["uid"] != uid:
+            return _status(409, "Conflict", "the UID in the precondition differs")
         spec = dict(_part(found, "spec"))
-        for operation in body:
-            if operation["op"] == "test" and operation["value"] != uid:
-                return _status(422, "Invalid", "the test of the patch failed")
-            if operation["path"].endswith("shutdownTime"):
-                time_ = {"shutdownTime": operation["value"]}
-                spec["lifecycle"] = {**_part(spec, "lifecycle"), **time_}
+        spec["lifecycle"] = {**_part(spec, "lifecycle"), **body["spec"]["lifecycle"]}
         self.change(plural, name[0], spec=spec)
         return 200, self.get(plural, name[0], ns=namespace) or {}
 
