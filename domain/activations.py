@@ -58,6 +58,8 @@ class Ending:
     reason: str = ""
     runtime: str = ""
     """The program that was brought for it, JSON text; empty where none was."""
+    seconds: float = 0.0
+    """How long the run took, as its supervisor told; 0 where none did."""
 
 
 @attrs.frozen(kw_only=True)

@@ -340,6 +340,8 @@ class Episode:
     seeded: frozenset[Participant] = frozenset()
     unclosed: tuple[tuple[Participant, str], ...] = ()
     """Whom cleaning tried to close in vain, with the reason."""
+    turn_started: Instant | None = None
+    turn_ended: Instant | None = None
     steps: tuple[str, ...] = ()
     """What the steps of the turn came to, in order; none where it has one."""
     response: str | None = None
@@ -442,8 +444,10 @@ def evolve(episode: Episode, event: Event) -> Episode:
             return attrs.evolve(episode, phase=phase, seeded=episode.seeded | {who})
         case StepEnded(step=step):
             return attrs.evolve(episode, phase=phase, steps=(*episode.steps, step))
-        case TurnEnded(response=response):
-            return attrs.evolve(episode, phase=phase, response=response)
+        case TurnStarted(at=at):
+            return attrs.evolve(episode, phase=phase, turn_started=at)
+        case TurnEnded(response=response, at=at):
+            return attrs.evolve(episode, phase=phase, response=response, turn_ended=at)
         case EpisodeVerified(result=result):
             return attrs.evolve(episode, phase=phase, result=result)
         case EpisodeFailed(failure=failure):
@@ -457,7 +461,7 @@ def evolve(episode: Episode, event: Event) -> Episode:
                 owed=_without(episode, who),
                 unclosed=(*episode.unclosed, (who, reason)),
             )
-        case EpisodeAdmitted() | TurnStarted() | VerifyingStarted() | EpisodeDone():
+        case EpisodeAdmitted() | VerifyingStarted() | EpisodeDone():
             return attrs.evolve(episode, phase=phase)
         case _:
             assert_never(event)

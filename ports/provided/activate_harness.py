@@ -340,6 +340,7 @@ class ActivateHarness:
             upstream_failed=reading.upstream_failed,
             reason=reading.reason,
             runtime="" if runtime is None else _json(runtime),
+            seconds=capture.duration_seconds,
         )
 
     def _session(self, sandbox: Sandbox) -> SandboxSession:

@@ -91,6 +91,7 @@ def from_turn(turn: Turn) -> str:
             "upstream_failed": turn.upstream_failed,
             "reason": turn.reason,
             "runtime": turn.runtime,
+            "seconds": turn.seconds,
         },
         ensure_ascii=False,
     )
@@ -105,6 +106,7 @@ def to_turn(text: str) -> Turn:
         upstream_failed=known["upstream_failed"],
         reason=known["reason"],
         runtime=known.get("runtime"),
+        seconds=known.get("seconds", 0.0),
     )
 
 

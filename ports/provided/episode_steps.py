@@ -5,6 +5,7 @@ An agent that is driven step by step makes one call to its model and carries out
 tool calls of its answer; the conversation so far comes with each request.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import attrs
@@ -46,6 +47,7 @@ def turn_of_steps(steps: Sequence[Turn]) -> Turn:
             "usage": _usage([step.response.get("usage") for step in steps]),
         },
         upstream_failed=any(step.upstream_failed for step in steps),
+        seconds=math.fsum(step.seconds for step in steps),
     )
 
 

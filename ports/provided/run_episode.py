@@ -82,7 +82,7 @@ from .episode_rows import (
 )
 from .episode_steps import asks_for_more, next_request, turn_of_steps
 from .log_context import logged_as
-from .stage_times import StageTimed
+from .stage_times import StageTimed, count_whole_turn
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class _Running:
     scope: anyio.CancelScope
     standing: Standing[Episode] = _FRESH
     seconds: dict[str, float] = attrs.field(factory=dict[str, float])
-    """How long each stage took, by this process's clock."""
+    """How long each stage took; a turn that was taken over, also before that."""
 
     async def to_the_end(self) -> Row:
         failure: Failure | None = None
@@ -248,17 +248,17 @@ class _Running:
                 raise EpisodeElsewhere(self.episode, state.holder) from None
 
     async def _turn(self) -> Turn:
-        response = self.standing.state.response
-        if response is not None:
-            return to_turn(response)
-        if self.standing.state.phase is EpisodePhase.SEEDING:
-            await self._do(
-                NoteSeeded(participant=Participant.AGENT, at=self._now()),
-                StartTurn(at=self._now()),
-            )
-        with self._timed("act"):
-            turn = await self._acted()
-        await self._do(EndTurn(response=from_turn(turn), at=self._now()))
+        before = self.standing.state
+        turn = None if before.response is None else to_turn(before.response)
+        if is_ours := before.phase is EpisodePhase.SEEDING:
+            seeded = NoteSeeded(participant=Participant.AGENT, at=self._now())
+            await self._do(seeded, StartTurn(at=self._now()))
+        if turn is None:
+            with self._timed("act"):
+                turn = await self._acted()
+            await self._do(EndTurn(response=from_turn(turn), at=self._now()))
+        if not is_ours:
+            count_whole_turn(self.seconds, self.standing.state, turn)
         return turn
 
     async def _acted(self) -> Turn:

@@ -42,6 +42,7 @@ def turn_of(ending: Ending) -> Turn:
         upstream_failed=ending.upstream_failed,
         reason=ending.reason,
         runtime=json.loads(ending.runtime) if ending.runtime else None,
+        seconds=ending.seconds,
     )
 
 

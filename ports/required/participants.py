@@ -46,6 +46,8 @@ class Turn:
     reason: str = ""
     runtime: Mapping[str, Json] | None = None
     """The program that was brought for it, where that is known."""
+    seconds: float = 0.0
+    """How long its run took, where that is known; else 0."""
 
 
 @attrs.frozen(kw_only=True)

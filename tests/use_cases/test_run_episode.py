@@ -376,6 +376,38 @@ async def _killed_and_resumed(kill: int, after: bool) -> None:
     assert partners.asked[-1] == "resources.close"
 
 
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize(("told", "counted"), [(7.0, 7.0), (0.0, 30.0)])
+async def test_a_turn_that_was_taken_over_counts_from_its_beginning(
+    written: bool, told: float, counted: float
+) -> None:
+    kept, clock = MemoryJournal(), HandClock()
+    turn = Turn(response={"id": "r"}, outcome=Outcome.COMPLETED, seconds=told)
+
+    @attrs.define
+    class Slow(Partners):
+        """Takes half a minute to act, the first time."""
+
+        async def step(self, name: str) -> None:
+            await Partners.step(self, name)
+            if name == "agent.activate" and not self.done:
+                clock.time += 30.0
+
+    partners = Slow(turn=turn)
+    # The fourth write is the end of the turn.
+    mortal = MortalJournal(kept, appends_left=4, after=written)
+    with contextlib.suppress(Killed):
+        await attrs.evolve(use_case(partners, mortal), clock=clock)(EPISODE, TASK)
+    row = await attrs.evolve(use_case(partners, kept), clock=clock)(EPISODE, TASK)
+
+    result = row["result"]
+    assert isinstance(result, Mapping)
+    more = result["livery"]
+    assert isinstance(more, Mapping)
+    assert partners.runs == 1
+    assert more["seconds"] == {"seed": 0.0, "act": counted, "verify": 0.0, "clean": 0.0}
+
+
 def _without_seconds(row: Row) -> Row:
     result = row["result"]
     assert isinstance(result, Mapping)
