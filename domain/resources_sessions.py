@@ -85,6 +85,14 @@ class FailVerification:
 
 
 @attrs.frozen(kw_only=True)
+class NoteProviderFailure:
+    """Tells that a tool call failed for the sandbox's provider, not for the agent."""
+
+    reason: str
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
 class StartResourcesClose:
     """Asks for the world to be ended and its sandbox released."""
 
@@ -115,6 +123,7 @@ Command = (
     | StartVerification
     | GiveVerdict
     | FailVerification
+    | NoteProviderFailure
     | StartResourcesClose
     | FailResourcesClose
     | CloseResources
@@ -173,6 +182,14 @@ class VerificationGivenUp:
 
 
 @attrs.frozen(kw_only=True)
+class ProviderFailed:
+    """The agent was hindered by the sandbox's provider: its reward measures nothing."""
+
+    reason: str
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
 class ResourcesCloseStarted:
     """The world is ending."""
 
@@ -203,6 +220,7 @@ Event = (
     | VerificationStarted
     | VerdictGiven
     | VerificationGivenUp
+    | ProviderFailed
     | ResourcesCloseStarted
     | ResourcesCloseFailed
     | ResourcesClosed
@@ -214,6 +232,7 @@ TRANSITIONS: Final[Table[ResourcesPhase]] = {
     (_P.ABSENT, ResourcesClosed): _P.CLOSED,
     (_P.SEEDING, WorldBuilt): _P.READY,
     (_P.SEEDING, BuildAbandoned): _P.ABSENT,
+    (_P.READY, ProviderFailed): _P.READY,
     (_P.READY, VerificationStarted): _P.VERIFYING,
     (_P.VERIFYING, VerdictGiven): _P.VERIFIED,
     (_P.VERIFYING, VerificationGivenUp): _P.READY,
@@ -238,6 +257,8 @@ class ResourcesSession:
     verdict: str | None = None
     closed: ResourcesClosed | None = None
     reason: str = ""
+    provider_failure: str = ""
+    """Why the reward will measure nothing; the first reason is kept."""
 
 
 @attrs.frozen
@@ -263,6 +284,17 @@ class HarnessMayWrite(Refusal):
     )
 
     episode: EpisodeId
+
+
+@attrs.frozen
+class CallsEnded(Refusal):
+    """The session's apps take no more calls: it is graded, closed, or its task is done.
+
+    An agent reads this, so it names nothing but the call.
+    """
+
+    kind: ClassVar[str] = "calls_ended"
+    message: ClassVar[str] = "This session has ended; no more calls are taken."
 
 
 @attrs.frozen
@@ -301,6 +333,10 @@ def decide(session: ResourcesSession, command: Command) -> tuple[Event, ...]:
             return _follow(session, BuildAbandoned(reason=reason, at=at))
         case FailVerification(reason=reason, at=at):
             return _follow(session, VerificationGivenUp(reason=reason, at=at))
+        case NoteProviderFailure(reason=reason, at=at):
+            if session.provider_failure:
+                return ()
+            return _follow(session, ProviderFailed(reason=reason, at=at))
         case FailResourcesClose(reason=reason, at=at):
             return _follow(session, ResourcesCloseFailed(reason=reason, at=at))
         case _:
@@ -323,6 +359,8 @@ def evolve(session: ResourcesSession, event: Event) -> ResourcesSession:
             return attrs.evolve(session, phase=phase, verdict=reply)
         case VerificationGivenUp(reason=reason):
             return attrs.evolve(session, phase=phase, verification=None, reason=reason)
+        case ProviderFailed(reason=reason):
+            return attrs.evolve(session, phase=phase, provider_failure=reason)
         case ResourcesCloseFailed(reason=reason):
             return attrs.evolve(session, phase=phase, reason=reason)
         case ResourcesClosed():

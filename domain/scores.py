@@ -70,6 +70,8 @@ class Evidence:
     """How the activation ended."""
     upstream_failed: bool = False
     """Whether the model's side failed, by the gateway's own record."""
+    provider_failure: str = ""
+    """How the sandbox's provider hindered the agent's tool calls, if it did."""
     grader: GraderEvidence | None = None
     """None when there was nothing left to grade."""
     reason: str = ""
@@ -100,6 +102,8 @@ def judge(evidence: Evidence) -> Verdict:
         )
     if evidence.upstream_failed:
         return _masked(AGENT_REQUEST_FAILED, evidence.reason or "the model failed")
+    if evidence.provider_failure:
+        return _masked(PROVIDER_UNAVAILABLE, evidence.provider_failure)
     if evidence.grader is None:
         return _masked(VERIFIER_ERROR, evidence.reason or "nothing was graded")
     return _of_grader(evidence.grader)

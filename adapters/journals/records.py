@@ -75,6 +75,7 @@ KINDS: Final[dict[str, type[Event]]] = {
     "resources_close_failed": resources.ResourcesCloseFailed,
     "resources_close_started": resources.ResourcesCloseStarted,
     "resources_closed": resources.ResourcesClosed,
+    "resources_provider_failed": resources.ProviderFailed,
     "resources_verdict_given": resources.VerdictGiven,
     "resources_verification_given_up": resources.VerificationGivenUp,
     "resources_verification_started": resources.VerificationStarted,

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The apps of sessions: built in their turn, opened again after a restart, removed.
+
+Each session has a folder of its own, named by a digest of its id: the apps' state,
+and the task that they were built from. A folder that a kill left half-built is built
+anew; whether it was built is the journal's to say.
+"""
+
+import hashlib
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_process
+import anyio.to_thread
+import attrs
+
+from ...domain.resources_sessions import ResourcesSessionId
+from ...domain.tasks import Task, TaskId
+from ..required.apps import Apps, AppWorld, BuildWhere, Reaching, Tool
+from ..required.faults import Fault
+from .take_turns import TakeTurns
+
+BUILD_SECONDS: Final = 600.0
+"""What building one world may take in a thread or process."""
+STATE: Final = "apps"
+TASK: Final = "task.json"
+
+
+@attrs.frozen
+class AppsUnusable(Fault):
+    """The folder of a session's apps cannot be written or read."""
+
+    kind = "apps_unusable"
+    message = "The apps of session {session} cannot be used: {reason}."
+
+    session: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class OpenApps:
+    """A session's apps, open in this process."""
+
+    apps: Apps
+    tools: dict[str, Tool]
+    """By name in one word."""
+    reaching: Reaching
+
+
+@attrs.frozen(kw_only=True)
+class SessionApps:
+    """Builds, opens and removes apps below one folder."""
+
+    world: AppWorld
+    folder: Path
+    turns: TakeTurns
+
+    async def build(self, session: ResourcesSessionId, task: Task) -> OpenApps:
+        """Build the session's apps anew, in their turn, and open them.
+
+        Raises:
+            AppsUnusable: The folder cannot be written.
+            TaskRefused: The world cannot build this.
+        """
+        home = self._home(session)
+        try:
+            await anyio.to_thread.run_sync(_made_anew, home, _to_text(task))
+            await self.turns(partial(self._build, task, home / STATE))
+            return await self._opened(task, home / STATE)
+        except OSError as error:
+            raise AppsUnusable(session, error.strerror or str(error)) from error
+
+    async def reopen(self, session: ResourcesSessionId) -> tuple[Task, OpenApps]:
+        """Open what stands there, and return the task that it was built from.
+
+        Raises:
+            AppsUnusable: Nothing that can be read stands there.
+        """
+        home = self._home(session)
+        try:
+            text = await anyio.Path(home / TASK).read_text(encoding="utf-8")
+            task = _from_text(text)
+            return task, await self._opened(task, home / STATE)
+        except (OSError, ValueError, KeyError) as error:
+            raise AppsUnusable(session, str(error)) from error
+
+    async def remove(self, session: ResourcesSessionId) -> None:
+        """Remove whatever stands there."""
+        remove = partial(shutil.rmtree, self._home(session), ignore_errors=True)
+        await anyio.to_thread.run_sync(remove)
+
+    async def _build(self, task: Task, folder: Path) -> None:
+        if self.world.builds is BuildWhere.LOOP:
+            self.world.build(task, folder)
+            return
+        run = (
+            anyio.to_thread.run_sync
+            if self.world.builds is BuildWhere.THREAD
+            else anyio.to_process.run_sync
+        )
+        with anyio.fail_after(BUILD_SECONDS):
+            await run(self.world.build, task, folder)
+
+    async def _opened(self, task: Task, folder: Path) -> OpenApps:
+        return OpenApps(
+            apps=await self.world.open(task, folder),
+            tools={tool.name: tool for tool in self.world.tools(task)},
+            reaching=self.world.reaching(task),
+        )
+
+    def _home(self, session: ResourcesSessionId) -> Path:
+        return self.folder / hashlib.sha256(session.encode()).hexdigest()[:32]
+
+
+def _made_anew(home: Path, task: str) -> None:
+    if home.exists():
+        shutil.rmtree(home)
+    home.mkdir(parents=True, mode=0o700)
+    (home / STATE).mkdir()
+    (home / TASK).write_text(task, encoding="utf-8")
+
+
+def _to_text(task: Task) -> str:
+    return json.dumps(
+        {
+            "taskset": task.task_id.taskset,
+            "task_id": task.task_id.task_id,
+            "task_data": task.task_data,
+        }
+    )
+
+
+def _from_text(text: str) -> Task:
+    """Return the task as it was seeded; the agent's request was no part of that."""
+    kept = json.loads(text)
+    return Task(
+        task_id=TaskId(kept["taskset"], kept["task_id"]),
+        responses_create_params={},
+        task_data=kept["task_data"],
+    )

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a call's arguments are what the tool takes; if not, words for the model.
+
+The part of JSON Schema that tools use: types, required and unknown properties, enums,
+items. Content pasted as base64 is refused wherever it stands: files go through the
+workspace, by path.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, cast
+
+from ...domain.digests import Json
+from ..required.apps import Tool, ToolRefused
+
+PASTED_CHARACTERS: Final = 256
+"""So long a run of base64 is no word of a text."""
+
+_PASTED: Final = re.compile(
+    rf"[A-Za-z0-9+/_-]{{{PASTED_CHARACTERS},}}|(?:[A-Za-z0-9+/]{{60,}}\s+){{4}}"
+)
+_DATA_URL: Final = re.compile(r"data:[^,\s]{0,200};base64,", re.IGNORECASE)
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "array": (list,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "null": (type(None),),
+    "number": (int, float),
+    "object": (dict,),
+    "string": (str,),
+}
+
+
+def check_arguments(tool: Tool, arguments: Mapping[str, Json]) -> None:
+    """Raise `ToolRefused`, with every mistake, for arguments that do not fit."""
+    found = list(_mistakes(arguments, tool.parameters, ""))
+    found += [_use_a_file(tool, name) for name in _pasted(arguments)]
+    if found:
+        raise ToolRefused("; ".join(found))
+
+
+def paths_in(tool: Tool, arguments: Mapping[str, Json]) -> tuple[str, ...]:
+    """Return the paths of the workspace that the arguments name, each once."""
+    paths: list[str] = []
+    for name in sorted(tool.attached):
+        value = arguments.get(name)
+        given = value if isinstance(value, list) else [value]
+        paths += [path for path in given if isinstance(path, str)]
+    return tuple(dict.fromkeys(paths))
+
+
+def _mistakes(value: Json, schema: Mapping[str, Json], at: str) -> Iterator[str]:
+    kind = schema.get("type")
+    kinds = [str(one) for one in kind] if isinstance(kind, list) else [str(kind)]
+    if kind is not None and not any(_is(value, one) for one in kinds):
+        yield f"{at or 'the arguments'} must be of type {' or '.join(kinds)}"
+        return
+    allowed = schema.get("enum")
+    if isinstance(allowed, list) and value not in allowed:
+        yield f"{at} must be one of {', '.join(map(str, allowed))}"
+    if isinstance(value, Mapping):
+        yield from _of_object(value, schema, at)
+    items = schema.get("items")
+    if isinstance(value, list) and isinstance(items, Mapping):
+        for number, one in enumerate(value):
+            yield from _mistakes(one, items, f"{at}[{number}]")
+
+
+def _of_object(
+    value: Mapping[str, Json], schema: Mapping[str, Json], at: str
+) -> Iterator[str]:
+    known = cast("Mapping[str, Mapping[str, Json]]", schema.get("properties") or {})
+    needed = cast("list[str]", schema.get("required") or [])
+    for name in needed:
+        if name not in value:
+            yield f"{_below(at, name)} is missing"
+    for name, one in value.items():
+        if name in known:
+            yield from _mistakes(one, known[name], _below(at, name))
+        elif known:
+            there = ", ".join(sorted(known))
+            yield f"{_below(at, name)} is unknown; there are {there}"
+        else:
+            yield f"{_below(at, name)} is unknown; there are no parameters"
+
+
+def _is(value: Json, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    return isinstance(value, _TYPES.get(kind, ()))
+
+
+def _below(at: str, name: str) -> str:
+    return f"{at}.{name}" if at else name
+
+
+def _pasted(arguments: Mapping[str, Json]) -> Iterator[str]:
+    for name, value in arguments.items():
+        given = value if isinstance(value, list) else [value]
+        texts = [text for text in given if isinstance(text, str)]
+        if any(_PASTED.search(text) or _DATA_URL.search(text) for text in texts):
+            yield name
+
+
+def _use_a_file(tool: Tool, name: str) -> str:
+    told = (
+        f"{name} holds the content of a file as base64, which is not taken here."
+        " Save the file in the workspace and give its path"
+    )
+    taking = sorted(tool.attached)
+    if not taking:
+        return told
+    option = taking[0].replace("_", "-")
+    return f"{told} as {taking[0]}: {tool.app} {tool.action} --{option}=PATH"
