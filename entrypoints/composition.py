@@ -28,6 +28,7 @@ from ..ports.provided.in_process_agent import InProcessAgent
 from ..ports.provided.in_process_resources import InProcessResources
 from ..ports.provided.reap_claims import ReapClaims
 from ..ports.provided.release_claim import ReleaseClaim
+from ..ports.provided.resources_sessions import ResourcesSessions
 from ..ports.provided.run_episode import RunEpisode
 from ..ports.provided.secret_values import SecretValues
 from ..ports.provided.session_sandboxes import SessionSandboxes
@@ -209,20 +210,22 @@ def wired(
     claim, release = claims_of(foundation, provider)
     artifacts = FolderArtifactStore(folder.artifacts)
     resources = InProcessResources(
-        journal=journal,
-        clock=clock,
-        world=parts.world,
-        spec=spec,
-        claim=claim,
-        release=release,
-        grade=GradeWork(
+        sessions=ResourcesSessions(
+            journal=journal,
+            clock=clock,
             world=parts.world,
+            spec=spec,
             claim=claim,
             release=release,
-            artifacts=artifacts,
-            archive_program=program("archive"),
-            marks=foundation.ids,
-        ),
+            grade=GradeWork(
+                world=parts.world,
+                claim=claim,
+                release=release,
+                artifacts=artifacts,
+                archive_program=program("archive"),
+                marks=foundation.ids,
+            ),
+        )
     )
     agent = InProcessAgent(
         AgentSessions(

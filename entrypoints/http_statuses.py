@@ -32,6 +32,7 @@ STATUSES: dict[str, int] = {
     "activation_conflict": 409,
     "activation_unfinished": 409,
     "already_lent": 409,
+    "calls_ended": 409,
     "claim_conflict": 409,
     "claim_not_usable": 409,
     "claim_taken": 409,
@@ -62,6 +63,7 @@ STATUSES: dict[str, int] = {
     "bad_name": 422,
     "bad_target": 422,
     "born_expired": 422,
+    "call_refused": 422,
     "image_missing": 422,
     "libc_too_old": 422,
     "model_missing": 422,
@@ -88,6 +90,7 @@ STATUSES: dict[str, int] = {
     "admission_full": 429,
     # What we keep, or how we were set up, is unusable.
     "address_taken": 500,
+    "apps_unusable": 500,
     "artifact_damaged": 500,
     "artifact_store_unusable": 500,
     "extra_missing": 500,
@@ -122,6 +125,7 @@ STATUSES: dict[str, int] = {
     "transfer_cut": 502,
     "tree_not_moved": 502,
     "worker_failed": 502,
+    "workspace_unavailable": 502,
     # Shutting down, or no room.
     "admission_shut": 503,
     "capacity_exhausted": 503,

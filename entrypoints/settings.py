@@ -19,6 +19,7 @@ from ..ports.required.sandbox_provider import Mount, Network, SandboxSpec
 from .environment_settings import EnvironmentServerSettings
 from .logs import Layout, Level
 from .model_settings import ModelSettings
+from .resources_settings import ResourcesServerSettings
 from .sandbox_config import SandboxConfig
 from .secret_references import Secret
 from .setting_words import Name, Range, Seconds, doc
@@ -372,4 +373,8 @@ class Settings:
     environment_server: EnvironmentServerSettings = attrs.field(
         factory=EnvironmentServerSettings,
         metadata=doc("Defaults of `livery serve environment`."),
+    )
+    resources_server: ResourcesServerSettings = attrs.field(
+        factory=ResourcesServerSettings,
+        metadata=doc("Defaults of `livery serve resources`."),
     )

@@ -19,6 +19,7 @@ PROGRAMS = (
     "mailbox",
     "porter",
     "runtimes",
+    "stopper",
     "tool_servers",
 )
 

@@ -66,6 +66,18 @@ def serve_environment(shared: Shared, config: Path | None, state: Path | None) -
     return _serve("environment", shared, config, state)
 
 
+@serve.command("resources")
+@config_option
+@state_option
+@click.pass_obj
+def serve_resources(shared: Shared, config: Path | None, state: Path | None) -> int:
+    """Serve task worlds, as [resources_server] of the settings says.
+
+    A signal ends it in order: nothing is made any more, every sandbox is stopped.
+    """
+    return _serve("resources", shared, config, state)
+
+
 def _opener(name: str) -> Opener:
     try:
         # The libraries of the servers come with an extra of the distribution.
@@ -74,6 +86,10 @@ def _opener(name: str) -> Opener:
                 from ..agent_server.composition import open_agent_server
 
                 return open_agent_server
+            case "resources":
+                from ..resources_server.composition import open_resources_server
+
+                return open_resources_server
             case _:
                 from ..environment_server.composition import open_environment_server
 
@@ -134,6 +150,8 @@ def _grace(name: str, file: SettingsFile) -> float:
     match name:
         case "agent":
             return settings.agent_server.shutdown_grace_seconds
+        case "resources":
+            return settings.resources_server.shutdown_seconds
         case _:
             return settings.environment_server.shutdown_grace_seconds
 

@@ -43,6 +43,14 @@ class ToldResult:
     saved: tuple[str, ...] = ()
     """The paths of the files that were saved in the workspace."""
 
+    @property
+    def words(self) -> Json:
+        """Both in one value."""
+        if not self.saved:
+            return self.told
+        known = self.told if isinstance(self.told, Mapping) else {"result": self.told}
+        return {**known, "saved": list(self.saved)}
+
 
 async def call_app(
     opened: OpenApps,
@@ -68,9 +76,7 @@ async def call_app(
     result = await _blamed(opened.apps.call(call))
     for file in result.files:
         await save_for_call(sandbox, file)
-    return ToldResult(
-        told=result.told, saved=tuple(file.name for file in result.files)
-    )
+    return ToldResult(told=result.told, saved=tuple(file.name for file in result.files))
 
 
 async def read_for_call(sandbox: Sandbox | None, path: str) -> bytes:

@@ -18,6 +18,7 @@ from ...domain.claims import DECIDER, ClaimId, ClaimPhase
 from ...domain.digests import Json
 from ...domain.scores import Evidence, GraderEnd, GraderEvidence, judge
 from ...domain.tasks import EpisodeId, Task
+from ..required.apps import Apps
 from ..required.artifact_store import ArtifactStore, Reader, Shelf
 from ..required.clock import Ids
 from ..required.faults import Fault
@@ -87,10 +88,14 @@ class GradeWork:
         stillness: Stillness,
         held: HeldSandbox | None,
         spec: SandboxSpec | None,
+        apps: Apps | None = None,
+        provider_failure: str = "",
     ) -> Mapping[str, Json]:
         """Return the verify reply. `held` is the agent's sandbox, `spec` its kind.
 
-        Where the sandbox had to be ended for the harness to stand still, there is
+        A world's `apps` are judged by the state that they are in. A
+        `provider_failure` that hindered the agent says that the reward measures
+        nothing. Where the sandbox had to be ended for the harness to stand still, there is
         nothing left to grade, and that was the agent's doing.
 
         Raises:
@@ -100,8 +105,11 @@ class GradeWork:
             outcome=turn.outcome,
             upstream_failed=turn.upstream_failed,
             reason=turn.reason,
+            provider_failure=provider_failure,
         )
-        if turn.outcome not in _NOTHING_TO_GRADE and not turn.upstream_failed:
+        if evidence.provider_failure or turn.upstream_failed:
+            return _reply(task, turn, evidence)
+        if turn.outcome not in _NOTHING_TO_GRADE:
             grading = _Grading(
                 work=self,
                 session=session,
@@ -110,8 +118,12 @@ class GradeWork:
                 spec=spec,
                 stillness=stillness,
             )
-            gone = stillness is Stillness.SANDBOX_GONE
-            found = _no_work(turn.reason) if gone else await grading.evidence(held)
+            if apps is not None:
+                found = await _of_apps(apps)
+            elif stillness is Stillness.SANDBOX_GONE:
+                found = _no_work(turn.reason)
+            else:
+                found = await grading.evidence(held)
             evidence = attrs.evolve(evidence, grader=found)
         return _reply(task, turn, evidence)
 
@@ -301,6 +313,15 @@ class _Grading:
     @property
     def _shelf(self) -> Shelf:
         return Shelf(self.episode.key)
+
+
+async def _of_apps(apps: Apps) -> GraderEvidence:
+    try:
+        return await apps.evidence()
+    except Exception as error:
+        # A world is somebody's code, and may fail in any way; that is not the agent's.
+        log.exception("A world failed at grading")
+        return _not_started(f"the world failed: {type(error).__name__}: {error}")
 
 
 async def _lives(sandbox: Sandbox) -> bool:

@@ -95,7 +95,7 @@ class ReachModel:
             )
 
 
-def port_inside(session: AgentSessionId, target: str) -> int:
+def port_inside(session: str, target: str) -> int:
     """Return the port of a session's target, the same whenever it is asked."""
     digest = hashlib.sha256(f"{session}\0{target}".encode()).digest()
     return PORT_FIRST + int.from_bytes(digest[:4], "big") % PORTS

@@ -7,11 +7,12 @@ One thing at a time is done for a session: a call holds it from reading attachme
 saving results, so grading waits for the call under way, and a later one is refused.
 """
 
+import hashlib
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import attrs
@@ -57,6 +58,8 @@ from .stop_processes import StopProcesses
 
 log = logging.getLogger(__name__)
 
+WHICH_CHARACTERS: Final = 8
+
 _FRESH: Final = Standing(DECIDER.initial, 0)
 
 
@@ -78,6 +81,20 @@ class OpenResources:
         return None if self.held is None else self.held.sandbox
 
 
+class Equip(Protocol):
+    """Puts into a lent sandbox what an agent needs there beside the task's files."""
+
+    async def __call__(
+        self, session: ResourcesSessionId, sandbox: Sandbox, apps: OpenApps | None
+    ) -> None:
+        """Put it there; raises `Fault`."""
+        ...
+
+    async def let_go(self, session: ResourcesSessionId) -> None:
+        """Let go of what was kept for the session."""
+        ...
+
+
 @attrs.frozen(kw_only=True)
 class ResourcesSessions:
     """The sessions of one world and one sandbox provider."""
@@ -94,6 +111,7 @@ class ResourcesSessions:
     """Whether there is a provider; a world with apps can do without."""
     apps: SessionApps | None = None
     """Set for a world that has some."""
+    equip: Equip | None = None
     stop: StopProcesses | None = None
     """How what an agent left running is ended, where nobody saw that it is over."""
     closes_tools_on_task_end: bool = False
@@ -122,9 +140,7 @@ class ResourcesSessions:
         """How many sessions have something under way."""
         return len(self._locks)
 
-    async def standing(
-        self, session: ResourcesSessionId
-    ) -> Standing[ResourcesSession]:
+    async def standing(self, session: ResourcesSessionId) -> Standing[ResourcesSession]:
         """Return what the journal knows of a session."""
         opened = self._open.get(session)
         known = None if opened is None else opened.standing
@@ -172,6 +188,11 @@ class ResourcesSessions:
                 if opened.opened is not None:
                     opened.state = await opened.opened.apps.state()
 
+    def apps_of(self, session: ResourcesSessionId) -> OpenApps | None:
+        """Return a session's apps, to tell of them, while it is open here."""
+        opened = self._open.get(session)
+        return None if opened is None else opened.opened
+
     async def task_state(self, session: ResourcesSessionId) -> TaskState:
         """Return what the last finished call left; the beginning for others."""
         opened = self._open.get(session)
@@ -205,6 +226,11 @@ class ResourcesSessions:
         async with self._locks.holding(session):
             await self._close(session, episode)
 
+    async def seed_over(self, session: ResourcesSessionId) -> None:
+        """Return when nothing is under way for a session."""
+        async with self._locks.holding(session):
+            return
+
     async def give_back(self, session: ResourcesSessionId) -> None:
         """Release the sandbox that a session lends; the session itself stays open.
 
@@ -236,6 +262,8 @@ class ResourcesSessions:
             spec = self._spec(task)
             if spec is not None:
                 opened.held = await self._hold(session, built.episode, spec, standing)
+            if opened.sandbox is not None and self.equip is not None:
+                await self.equip(session, opened.sandbox, apps)
             opened.state = await apps.apps.state()
             self._open[session] = opened
             return opened
@@ -277,6 +305,9 @@ class ResourcesSessions:
         standing: Standing[ResourcesSession],
     ) -> None:
         if opened.held is not None:
+            if self.equip is not None:
+                await self.equip(session, opened.held.sandbox, opened.opened)
+            # What the task brings goes over what every sandbox has.
             await place_files(opened.held.sandbox, self.world.files(task))
         built = MarkBuilt(
             claim=None if opened.held is None else opened.held.label.claim,
@@ -319,7 +350,7 @@ class ResourcesSessions:
         """Claim the sandbox; none once grading has given it back before a restart."""
         try:
             return await self.claim(
-                claim_of(session),
+                claim_of(session, standing.state),
                 spec,
                 used_by=episode.key,
                 lend_to=Borrower(episode.key),
@@ -354,6 +385,7 @@ class ResourcesSessions:
     ) -> Mapping[str, Json]:
         opened = await self._opened(session)
         if opened.standing.state.phase is ResourcesPhase.READY:
+            await self._find_again(session, task, opened)
             stillness = await self._still(session, opened, turn, stillness)
         start = StartVerification(
             request=digest_of(turn.response), stillness=stillness, at=self.clock.now()
@@ -382,6 +414,16 @@ class ResourcesSessions:
         )
         opened.standing = await self._carry_out(session, given, known=opened.standing)
         return reply
+
+    async def _find_again(
+        self, session: ResourcesSessionId, task: Task, opened: OpenResources
+    ) -> None:
+        """Reach the sandbox that another process lent, to grade what is in it."""
+        state = opened.standing.state
+        spec = self._spec(task)
+        if opened.held is None and state.claim is not None and spec is not None:
+            episode = _episode(state)
+            opened.held = await self._hold(session, episode, spec, opened.standing)
 
     async def _still(
         self,
@@ -414,12 +456,18 @@ class ResourcesSessions:
     ) -> None:
         """Release the sandbox that the session lends."""
         known = None
+        await self._let_go(session)
         if opened.held is not None:
             await opened.held.sandbox.disconnect()
             known = opened.held.standing
-        label = ClaimLabel(claim=claim_of(session), owner=self.claim.owner)
+        claim = claim_of(session, opened.standing.state)
+        label = ClaimLabel(claim=claim, owner=self.claim.owner)
         await self.release(label, reason=reason, known=known)
         opened.held = None
+
+    async def _let_go(self, session: ResourcesSessionId) -> None:
+        if self.equip is not None:
+            await self.equip.let_go(session)
 
     async def _close(self, session: ResourcesSessionId, episode: EpisodeId) -> None:
         opened = await self._opened(session)
@@ -442,9 +490,10 @@ class ResourcesSessions:
         opened: OpenResources,
         standing: Standing[ResourcesSession],
     ) -> None:
+        await self._let_go(session)
         if opened.held is not None:
             await opened.held.sandbox.disconnect()
-        claims = [claim_of(session)]
+        claims = [claim_of(session, standing.state)]
         if standing.state.verification is not None and standing.state.verdict is None:
             # A grader's claim is released by whoever graded, unless that was cut off.
             claims += [grader_claim(str(session), n) for n in range(GRADER_CLAIMS_MAX)]
@@ -479,9 +528,16 @@ class ResourcesSessions:
         return await carry_out(self.journal, stream, DECIDER, *commands, known=known)
 
 
-def claim_of(session: ResourcesSessionId) -> ClaimId:
-    """Return the name of the claim of the sandbox that a session lends."""
-    return ClaimId(str(session))
+def claim_of(session: ResourcesSessionId, state: ResourcesSession) -> ClaimId:
+    """Return the name of the claim of the sandbox that a session lends.
+
+    A seed that is made anew, after one that came to nothing, has a claim of its own.
+    """
+    built = state.built
+    if built is None:
+        return ClaimId(str(session))
+    which = hashlib.sha256(f"{built.request} {built.at!r}".encode()).hexdigest()
+    return ClaimId(f"{session}-{which[:WHICH_CHARACTERS]}")
 
 
 def _episode(state: ResourcesSession) -> EpisodeId:

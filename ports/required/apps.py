@@ -10,7 +10,7 @@ is no concern of theirs.
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeGuard
 
 import attrs
 
@@ -70,7 +70,8 @@ class Tool:
     @property
     def name(self) -> str:
         """The name in one word."""
-        return f"{self.app}_{self.action}".replace("-", "_")
+        words = f"{self.app}_{self.action}" if self.action else self.app
+        return words.replace("-", "_")
 
 
 @attrs.frozen(kw_only=True)
@@ -159,3 +160,8 @@ class AppWorld(World, Protocol):
     async def open(self, task: Task, folder: Path) -> Apps:
         """Open the apps as they stand in `folder`."""
         ...
+
+
+def has_apps(world: World) -> TypeGuard[AppWorld]:
+    """Tell whether a world's tasks have apps."""
+    return all(hasattr(world, name) for name in ("builds", "tools", "build", "open"))

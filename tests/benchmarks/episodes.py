@@ -32,6 +32,7 @@ from livery.ports.provided.grade_work import GradeWork
 from livery.ports.provided.in_process_agent import InProcessAgent
 from livery.ports.provided.in_process_resources import InProcessResources
 from livery.ports.provided.release_claim import ReleaseClaim
+from livery.ports.provided.resources_sessions import ResourcesSessions
 from livery.ports.provided.run_episode import RunEpisode
 from livery.ports.provided.session_sandboxes import SessionSandboxes
 from livery.ports.required.sandbox_provider import SandboxSpec
@@ -89,20 +90,22 @@ async def run(folder: Path, episodes: int) -> tuple[float, float]:
             release=release,
         )
         resources = InProcessResources(
-            journal=journal,
-            clock=clock,
-            world=world,
-            spec=SandboxSpec(),
-            claim=claim,
-            release=release,
-            grade=GradeWork(
+            sessions=ResourcesSessions(
+                journal=journal,
+                clock=clock,
                 world=world,
+                spec=SandboxSpec(),
                 claim=claim,
                 release=release,
-                artifacts=artifacts,
-                archive_program=b"",
-                marks=RandomIds(),
-            ),
+                grade=GradeWork(
+                    world=world,
+                    claim=claim,
+                    release=release,
+                    artifacts=artifacts,
+                    archive_program=b"",
+                    marks=RandomIds(),
+                ),
+            )
         )
         agent = InProcessAgent(
             AgentSessions(

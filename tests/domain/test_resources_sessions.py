@@ -24,6 +24,8 @@ from livery.domain.resources_sessions import (
     GiveVerdict,
     HarnessMayWrite,
     MarkBuilt,
+    NoteProviderFailure,
+    ProviderFailed,
     ResourcesClosed,
     ResourcesCloseFailed,
     ResourcesCloseStarted,
@@ -112,6 +114,17 @@ def test_a_verification_that_came_to_nothing_can_be_asked_again() -> None:
     again = after(DECIDER, VERIFY, given_up, VERIFY, state=built())
 
     assert again.phase is ResourcesPhase.VERIFYING
+
+
+def test_a_failure_of_the_provider_is_kept_until_the_verdict() -> None:
+    note = NoteProviderFailure(reason="the daemon is gone", at=NOW)
+    hindered = after(DECIDER, note, state=built())
+
+    assert hindered.provider_failure == "the daemon is gone"
+    assert decide(hindered, attrs.evolve(note, reason="again")) == ()
+    assert after(DECIDER, VERIFY, state=hindered).provider_failure
+    with pytest.raises(ResourcesNotUsable):
+        decide(verified(), note)
 
 
 def test_a_close_during_grading_ends_the_wait_for_a_verdict() -> None:
@@ -217,6 +230,7 @@ class ResourcesSessions(DeciderMachine):
             AbandonBuild(reason="kept nothing", at=at),
             GiveVerdict(reply=f"verdict {self.number}", at=at),
             FailVerification(reason="grader lost", at=at),
+            NoteProviderFailure(reason="daemon gone", at=at),
             StartResourcesClose(episode=EPISODE, at=at),
             StartResourcesClose(episode=OTHER_EPISODE, at=at),
             FailResourcesClose(reason="daemon gone", at=at),
@@ -261,6 +275,9 @@ class ResourcesSessions(DeciderMachine):
                 self.verdicts.append(reply)
             case VerificationGivenUp():
                 assert before.verdict is None
+            case ProviderFailed():
+                assert before.phase is ResourcesPhase.READY
+                assert not before.provider_failure, "the first reason is kept"
             case ResourcesCloseStarted(episode=episode):
                 assert before.built.episode == episode
             case ResourcesCloseFailed():

@@ -89,6 +89,7 @@ def test_kinds_stay_as_files_have_them() -> None:
         "resources_close_failed",
         "resources_close_started",
         "resources_closed",
+        "resources_provider_failed",
         "resources_verdict_given",
         "resources_verification_given_up",
         "resources_verification_started",

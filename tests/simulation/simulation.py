@@ -25,6 +25,7 @@ from livery.ports.provided.in_process_agent import InProcessAgent
 from livery.ports.provided.in_process_resources import InProcessResources
 from livery.ports.provided.reap_claims import Finding, ReapClaims
 from livery.ports.provided.release_claim import ReleaseClaim
+from livery.ports.provided.resources_sessions import ResourcesSessions
 from livery.ports.provided.run_episode import RunEpisode
 from livery.ports.provided.session_sandboxes import SessionSandboxes
 from livery.ports.required.sandbox_provider import SandboxSpec
@@ -178,13 +179,15 @@ class _Life:
             marks=SeededIds(self.outside.chance.seed * 100 + self.number),
         )
         resources = InProcessResources(
-            journal=journal,
-            clock=clock,
-            world=world,
-            spec=SandboxSpec(lifetime_seconds=self.outside.lifetime_seconds),
-            claim=claim,
-            release=release,
-            grade=grade,
+            sessions=ResourcesSessions(
+                journal=journal,
+                clock=clock,
+                world=world,
+                spec=SandboxSpec(lifetime_seconds=self.outside.lifetime_seconds),
+                claim=claim,
+                release=release,
+                grade=grade,
+            )
         )
         agent = InProcessAgent(
             AgentSessions(

@@ -36,6 +36,7 @@ from livery.ports.provided.grade_work import GradeWork
 from livery.ports.provided.in_process_agent import InProcessAgent
 from livery.ports.provided.in_process_resources import InProcessResources
 from livery.ports.provided.release_claim import ReleaseClaim
+from livery.ports.provided.resources_sessions import ResourcesSessions
 from livery.ports.provided.run_episode import RunEpisode
 from livery.ports.provided.session_sandboxes import SessionSandboxes
 from livery.ports.required.harness import Harness
@@ -161,13 +162,15 @@ class Ground:
                 marks=RandomIds(),
             )
             resources = InProcessResources(
-                journal=journal,
-                clock=clock,
-                world=world,
-                spec=SandboxSpec(),
-                claim=claim,
-                release=release,
-                grade=grade,
+                sessions=ResourcesSessions(
+                    journal=journal,
+                    clock=clock,
+                    world=world,
+                    spec=SandboxSpec(),
+                    claim=claim,
+                    release=release,
+                    grade=grade,
+                )
             )
             agent = InProcessAgent(
                 AgentSessions(

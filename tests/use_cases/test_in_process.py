@@ -14,6 +14,7 @@ from livery.domain.resources_sessions import ResourcesSessionId
 from livery.domain.rollouts import RecordKind, owed, rollout_id
 from livery.domain.tasks import EpisodeId
 from livery.ports.provided.collect_rollouts import Progress
+from livery.ports.provided.in_process_resources import InProcessResources
 from livery.ports.required.artifact_store import Reader, Shelf
 from livery.ports.required.participants import Lent, ParticipantFailed
 
@@ -153,7 +154,9 @@ async def test_a_seed_that_hangs_delays_no_other(ground: Ground) -> None:
     async with ground.stable(NopHarness()) as it:
         outside = Outside()
         outside.provider.hangs = True
-        slow = attrs.evolve(it.resources, claim=outside.claim)
+        slow = InProcessResources(
+            sessions=attrs.evolve(it.resources.sessions, claim=outside.claim)
+        )
         other = ResourcesSessionId("other")
         async with anyio.create_task_group() as group:
             group.start_soon(slow.seed, RESOURCES, EPISODE, task())
@@ -174,7 +177,8 @@ async def test_a_closed_session_leaves_nothing_in_memory(ground: Ground) -> None
         await it.resources.close(RESOURCES, EPISODE)
 
         assert it.agent.sessions.open_here == ()
-        assert it.resources._open == {}
+        assert it.resources.sessions.open_here == ()
+        assert it.resources.sessions.in_hand == 0
 
 
 async def test_grading_is_refused_while_nobody_saw_the_harness_end(

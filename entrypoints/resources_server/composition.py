@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The composition root of the resources server.
+
+Everything that the server stands on is opened before it listens, and closed after, in
+reverse order. A provider that is not there, or that cannot do what the settings ask
+for, is told then, not to the first caller.
+"""
+
+import socket
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.abc
+import attrs
+from starlette.routing import BaseRoute
+
+from ...adapters.artifacts.folder import FolderArtifactStore
+from ...adapters.host_ports.tcp import dial_tcp
+from ...adapters.local_host.host_processes import MARKER
+from ...adapters.no_sandboxes import NoSandboxProvider
+from ...adapters.worker_scripts import bootstrap, program
+from ...domain.claims import ClaimId
+from ...ports.provided.grade_work import GradeWork
+from ...ports.provided.reach_apps import ReachApps
+from ...ports.provided.resources_sessions import ResourcesSessions
+from ...ports.provided.serve_resources import (
+    ResourcesPatience,
+    ServedResources,
+    serve_resources,
+)
+from ...ports.provided.session_apps import SessionApps
+from ...ports.provided.stop_processes import STOPPER, StopProcesses
+from ...ports.provided.take_turns import TakeTurns
+from ...ports.required.apps import has_apps
+from ...ports.required.sandbox_provider import (
+    Capability,
+    ClaimLabel,
+    Network,
+    SandboxProvider,
+    SandboxSpec,
+    Unsupported,
+)
+from ...ports.required.world import World
+from ..built_in import PROVIDERS, WORLDS
+from ..composition import (
+    Foundation,
+    claims_of,
+    open_foundation,
+    open_provider,
+    read_options,
+)
+from ..http_serving.answering import to_application
+from ..http_serving.serving import address_of, listen
+from ..http_serving.session_cookies import SessionCookies
+from ..model_gateway.serving import serving
+from ..plug_ins import ProviderPlugIn, Surroundings, WorldPlugIn, find
+from ..resources_settings import ResourcesServerSettings
+from ..run_plan import RunPlan
+from ..settings import HarnessSettings, SandboxSettings
+from ..settings_reading import SettingsFile
+from ..state_folder import StateFolder
+from ..strict_converter import Mistake
+from .agent_routes import AgentRoutes
+from .calls import GuardedCalls
+from .control_routes import COOKIE_KEY, ControlRoutes
+from .equipping import SandboxEquipment
+from .networks import to_networks
+from .tokens import SessionTokens
+
+ARTIFACTS: Final = "artifacts"
+APPS: Final = "resources"
+STOP_MARGIN_SECONDS: Final = 2.0
+"""What of the shutdown is left for everything but stopping sandboxes."""
+SHUTDOWN_SECONDS_MIN: Final = 3.0
+LOOPBACK: Final = "127.0.0.1"
+_NO_PROVIDER: Final = "[resources_server] names no sandbox_provider"
+
+
+@attrs.frozen(kw_only=True)
+class ResourcesApplication:
+    """What the server answers with, and where it answers sandboxes already."""
+
+    served: ServedResources
+    routes: Sequence[BaseRoute]
+    """For who drives sessions, and for agents beside it."""
+    sandbox_url: str
+    """Where this host reaches what sandboxes may: the routes that need a token."""
+
+
+@asynccontextmanager
+async def open_resources(
+    file: SettingsFile,
+    state: StateFolder,
+    surroundings: Surroundings,
+    world: World | None = None,
+    provider: SandboxProvider | None = None,
+) -> AsyncGenerator[ResourcesApplication]:
+    """Open what the resources server serves; `world` and `provider` replace configured ones.
+
+    Raises:
+        SettingsRefused: Settings that cannot go together.
+        Fault: Something that it stands on is not there, or not usable.
+    """
+    settings = file.settings.resources_server
+    lends = provider is not None or settings.sandbox_provider is not None
+    _check(file, settings, lends=lends)
+    secret = settings.cookie_secret
+    key = state.secret if secret is None else secret.revealed(surroundings.secrets)
+    made = world or find(WorldPlugIn, settings.world, WORLDS).make(surroundings)
+    tokens = SessionTokens(key, settings.token_header)
+    async with AsyncExitStack() as stack:
+        foundation = await stack.enter_async_context(
+            open_foundation(state, surroundings.secrets)
+        )
+        if provider is None:
+            opening = _open_provider(file, foundation, settings)
+            provider = await stack.enter_async_context(opening)
+        spec = await _checked_spec(file, foundation, settings, provider, lends=lends)
+        listener = listen(settings.sandbox_host or LOOPBACK, settings.sandbox_port)
+        stack.callback(listener.close)
+        relays = await stack.enter_async_context(_group())
+        equip = _equipment(settings, provider, listener, relays, tokens)
+
+        def sessions(check: Callable[[], None]) -> ResourcesSessions:
+            plain = _sessions(foundation, settings, made, provider, spec, check)
+            return attrs.evolve(plain, lends=lends, equip=equip)
+
+        served = await stack.enter_async_context(
+            serve_resources(sessions, _patience(settings), tokens.forget)
+        )
+        calls = GuardedCalls(served=served, tokens=tokens)
+        tokens.learn(await served.restore())
+        name = settings.mcp_server_name or made.name
+        control = ControlRoutes(
+            served=served,
+            cookies=SessionCookies(settings.cookie_name, key, key=COOKIE_KEY),
+            tokens=tokens,
+            server_name=name,
+            networks=to_networks(settings.trusted_networks),
+            body_bytes_max=settings.body_bytes_max,
+            secrets=surroundings.secrets,
+        )
+        agent = AgentRoutes(
+            calls=calls,
+            cookies=control.cookies,
+            body_bytes_max=settings.body_bytes_max,
+            secrets=surroundings.secrets,
+        )
+        shown = list(agent.routes())
+        if has_apps(made):
+            # It costs memory and time to load, so only a world with apps does.
+            from .mcp_endpoint import open_mcp_endpoint
+
+            endpoint = await stack.enter_async_context(
+                open_mcp_endpoint(
+                    calls, server_name=name, body_bytes_max=settings.body_bytes_max
+                )
+            )
+            shown.append(endpoint.route)
+        url = address_of(listener)
+        inner = to_application((*control.health(), *shown))
+        await stack.enter_async_context(serving(inner, listener))
+        yield ResourcesApplication(
+            served=served,
+            routes=(*control.routes(), *shown, *agent.direct()),
+            sandbox_url=url,
+        )
+
+
+@asynccontextmanager
+async def _group() -> AsyncGenerator[anyio.abc.TaskGroup]:
+    async with anyio.create_task_group() as group:
+        try:
+            yield group
+        finally:
+            group.cancel_scope.cancel()
+
+
+def _check(
+    file: SettingsFile, settings: ResourcesServerSettings, *, lends: bool
+) -> None:
+    section = "resources_server"
+    mistakes: list[Mistake] = []
+    if lends and settings.shutdown_seconds < SHUTDOWN_SECONDS_MIN:
+        mistakes.append(
+            Mistake(
+                path=(section, "shutdown_seconds"),
+                told=f"is {settings.shutdown_seconds:g}, too short to stop sandboxes"
+                f" in; it must be at least {SHUTDOWN_SECONDS_MIN:g}",
+            )
+        )
+    try:
+        to_networks(settings.trusted_networks)
+    except ValueError as error:
+        told = f"holds no network: {error}"
+        mistakes.append(Mistake(path=(section, "trusted_networks"), told=told))
+    if mistakes:
+        raise file.refusal(tuple(mistakes))
+
+
+@asynccontextmanager
+async def _open_provider(
+    file: SettingsFile, foundation: Foundation, settings: ResourcesServerSettings
+) -> AsyncGenerator[SandboxProvider]:
+    name = settings.sandbox_provider
+    if name is None:
+        yield NoSandboxProvider(_NO_PROVIDER)
+        return
+    block = file.settings.sandbox.get(name, SandboxSettings())
+    plug_in = find(ProviderPlugIn, block.provider or name, PROVIDERS)
+    (options,) = read_options(file, (plug_in.options, "sandbox", name, block.options))
+    async with open_provider(foundation, name, plug_in, options) as provider:
+        # A provider that is not there is told now.
+        nobody = ClaimId(foundation.ids.fresh("check"))
+        await provider.find(ClaimLabel(claim=nobody, owner=foundation.state.owner))
+        yield provider
+
+
+async def _checked_spec(
+    file: SettingsFile,
+    foundation: Foundation,
+    settings: ResourcesServerSettings,
+    provider: SandboxProvider,
+    *,
+    lends: bool,
+) -> SandboxSpec:
+    """Return the kind of sandbox that is lent; refuse what cannot be enforced."""
+    name = settings.sandbox_provider or provider.name
+    plan = RunPlan(
+        world=settings.world,
+        harness="",
+        sandbox=name,
+        harness_block=HarnessSettings(),
+        sandbox_block=file.settings.sandbox.get(name, SandboxSettings()),
+        concurrency=1,
+        repeats=1,
+        limit=None,
+    )
+    spec = plan.spec(provider.capabilities)
+    if not settings.block_internet or not lends:
+        return spec
+    if Capability.NETWORK_NONE not in provider.capabilities:
+        detail = "[resources_server] block_internet needs it"
+        raise Unsupported(provider.name, Capability.NETWORK_NONE.value, detail)
+    return attrs.evolve(spec, network=Network.NONE)
+
+
+def _sessions(
+    foundation: Foundation,
+    settings: ResourcesServerSettings,
+    world: World,
+    provider: SandboxProvider,
+    spec: SandboxSpec,
+    check: Callable[[], None],
+) -> ResourcesSessions:
+    claim, release = claims_of(foundation, provider)
+    artifacts = Path(settings.artifacts or foundation.state.path / ARTIFACTS)
+    isolated = Capability.ISOLATION in provider.capabilities
+    apps = None
+    if has_apps(world):
+        apps = SessionApps(
+            world=world,
+            folder=foundation.state.path / APPS,
+            turns=TakeTurns(
+                clock=foundation.clock,
+                yield_seconds=settings.seed_yield_seconds,
+                check=check,
+            ),
+        )
+    return ResourcesSessions(
+        journal=foundation.journal,
+        clock=foundation.clock,
+        world=world,
+        spec=spec,
+        claim=claim,
+        release=release,
+        grade=GradeWork(
+            world=world,
+            claim=claim,
+            release=release,
+            artifacts=FolderArtifactStore(artifacts),
+            archive_program=program("archive"),
+            marks=foundation.ids,
+        ),
+        apps=apps,
+        stop=StopProcesses(program=program(STOPPER), mark=None if isolated else MARKER),
+        closes_tools_on_task_end=settings.close_tools_on_task_end,
+        check=check,
+    )
+
+
+def _equipment(
+    settings: ResourcesServerSettings,
+    provider: SandboxProvider,
+    listener: socket.socket,
+    relays: anyio.abc.TaskGroup,
+    tokens: SessionTokens,
+) -> SandboxEquipment:
+    isolated = Capability.ISOLATION in provider.capabilities
+    own = address_of(listener)
+    host, port = listener.getsockname()[:2]
+    return SandboxEquipment(
+        reach=ReachApps(
+            group=relays,
+            advertised_url=settings.advertised_url or (None if isolated else own),
+            dial=dial_tcp(str(host), int(port)),
+            relay_start=_relay,
+            mailbox_program=program("mailbox"),
+        ),
+        tokens=tokens,
+        guide_file=settings.guide_file,
+        links=isolated,
+    )
+
+
+def _relay(ports: tuple[int, ...]) -> tuple[tuple[str, ...], bytes]:
+    return bootstrap("python3", *map(str, ports), name="relay")
+
+
+def _patience(settings: ResourcesServerSettings) -> ResourcesPatience:
+    return ResourcesPatience(
+        close_timeout_seconds=settings.close_timeout_seconds,
+        close_retry_window_seconds=settings.session_close_retry_window_seconds,
+        closed_max=settings.closed_sessions_max,
+        idle_timeout_seconds=settings.idle_timeout_seconds,
+        shutdown_seconds=max(settings.shutdown_seconds - STOP_MARGIN_SECONDS, 0.0),
+    )

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The apps as tools of the Model Context Protocol, over streamable HTTP.
+
+Stateless: each request carries the session's token, and nothing is kept between two.
+A call that is refused or that failed is an error result with the status that it has
+on every other way.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Final, cast
+
+import attrs
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ...domain.refusals import Refusal
+from ...domain.resources_sessions import ResourcesSessionId
+from ...ports.required.faults import Fault
+from ..http_serving.answering import told_as_http
+from ..http_statuses import status_of
+from .agent_routes import error_words, to_text
+from .calls import GuardedCalls
+
+PATH: Final = "/mcp"
+VERSION: Final = "1.0"
+"""What the server of the tools says of itself."""
+
+# `Any`: the lifespan's value, of which this server has none.
+Context = ServerRequestContext[Any, Any]
+
+
+def _connection(request: object) -> HTTPConnection:
+    """Return the transport's own request, of whatever kind the library says it is."""
+    assert isinstance(request, HTTPConnection), "it came over HTTP"
+    return cast("HTTPConnection", request)
+
+
+@attrs.frozen
+class McpEndpoint:
+    """The ASGI application at `/mcp`, while it runs."""
+
+    calls: GuardedCalls
+    manager: StreamableHTTPSessionManager
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that shows a session's token."""
+        try:
+            self.calls.session_of(HTTPConnection(scope))
+        except HTTPException as refused:
+            await told_as_http(refused)(scope, receive, send)
+            return
+        await self.manager.handle_request(scope, receive, send)
+
+    @property
+    def route(self) -> Route:
+        """The route of it."""
+        return Route(PATH, self, methods=["GET", "POST", "DELETE"])
+
+
+@asynccontextmanager
+async def open_mcp_endpoint(
+    calls: GuardedCalls, *, server_name: str, body_bytes_max: int
+) -> AsyncGenerator[McpEndpoint]:
+    """Serve the tools of every session under one server name."""
+
+    def session(context: Context) -> ResourcesSessionId:
+        return calls.session_of(_connection(context.request))
+
+    async def listed(
+        context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        tools = calls.offered(session(context))
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(
+                    name=tool.name,
+                    description=tool.description,
+                    input_schema=dict(tool.parameters),
+                )
+                for tool in tools
+            ]
+        )
+
+    async def called(
+        context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        try:
+            result = await calls.call(
+                session(context), params.name, params.arguments or {}
+            )
+        except (Refusal, Fault) as error:
+            words = error_words(status_of(error), error.kind, str(error))
+            told = f"{words['status']}: {words['detail']}"
+            return types.CallToolResult(
+                content=[types.TextContent(text=told)],
+                structured_content=dict(words),
+                is_error=True,
+            )
+        text = types.TextContent(text=to_text(result.words))
+        return types.CallToolResult(content=[text])
+
+    server: Server[Any] = Server(
+        server_name, version=VERSION, on_list_tools=listed, on_call_tool=called
+    )
+    manager = StreamableHTTPSessionManager(
+        server,
+        json_response=True,
+        stateless=True,
+        max_request_body_size=body_bytes_max,
+    )
+    async with manager.run():
+        yield McpEndpoint(calls, manager)

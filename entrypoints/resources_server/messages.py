@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the bodies of the resources server's routes mean to the core, and its answers."""
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+import attrs
+
+from ...domain.activations import Outcome
+from ...domain.digests import Json
+from ...domain.resources_sessions import ResourcesSessionId
+from ...domain.tasks import EpisodeId, Task, TaskId
+from ...ports.required.participants import Turn
+from ...ports.required.sandbox import SandboxAccess
+from ..http_serving.bodies import read_body, to_episode
+from .bodies import AGGREGATE, CLOSE, SEED, VERIFY
+
+PARAMETERS: Final = "responses_create_params"
+RESPONSE: Final = "response"
+
+_OUTCOMES: Final[Mapping[str, Outcome]] = {
+    "cancelled": Outcome.CANCELLED,
+    "failed": Outcome.FAILED,
+    "incomplete": Outcome.INCOMPLETE,
+}
+_UNNAMED: Final = TaskId("seeded", "seeded")
+"""A verify names no task; the session does."""
+
+
+@attrs.frozen(kw_only=True)
+class SeedMessage:
+    """What a seed asks for."""
+
+    session: ResourcesSessionId
+    episode: EpisodeId
+    task: Task
+
+
+@attrs.frozen(kw_only=True)
+class CloseMessage:
+    """What a close asks for."""
+
+    session: ResourcesSessionId
+    episode: EpisodeId
+
+
+@attrs.frozen(kw_only=True)
+class VerifyMessage:
+    """What a verify brings."""
+
+    task: Task
+    turn: Turn
+
+
+def to_seed(body: bytes) -> SeedMessage:
+    """Read the body of a seed; raises `BodyRefused`."""
+    read = read_body(body, SEED)
+    task = cast("Mapping[str, str]", read["task_id"])
+    return SeedMessage(
+        session=ResourcesSessionId(cast("str", read["resources_session_id"])),
+        episode=to_episode(read),
+        task=Task(
+            task_id=TaskId(task["taskset"], task["task_id"]),
+            responses_create_params={},
+            task_data=dict(cast("Mapping[str, Json]", read["task_data"])),
+        ),
+    )
+
+
+def to_close(body: bytes) -> CloseMessage:
+    """Read the body of a close; raises `BodyRefused`."""
+    read = read_body(body, CLOSE)
+    return CloseMessage(
+        session=ResourcesSessionId(cast("str", read["resources_session_id"])),
+        episode=to_episode(read),
+    )
+
+
+def to_verify(body: bytes) -> VerifyMessage:
+    """Read the body of a verify; raises `BodyRefused`."""
+    read = read_body(body, VERIFY)
+    response = cast("Mapping[str, Json]", read[RESPONSE])
+    data = {n: v for n, v in read.items() if n not in (PARAMETERS, RESPONSE)}
+    status = response.get("status")
+    outcome = _OUTCOMES.get(status) if isinstance(status, str) else None
+    return VerifyMessage(
+        task=Task(
+            task_id=_UNNAMED,
+            responses_create_params=dict(
+                cast("Mapping[str, Json]", read[PARAMETERS]),
+            ),
+            task_data=data,
+        ),
+        turn=Turn(response=response, outcome=outcome or Outcome.COMPLETED),
+    )
+
+
+def to_rows(body: bytes) -> list[Mapping[str, Json]]:
+    """Read the rows to aggregate; raises `BodyRefused`."""
+    read = read_body(body, AGGREGATE)
+    return cast("list[Mapping[str, Json]]", read["verify_responses"])
+
+
+def from_access(access: SandboxAccess | None) -> Json:
+    """Return what a borrower is told of the sandbox."""
+    if access is None:
+        return None
+    return {
+        "connection": {
+            "kind": "direct",
+            "provider_config_ref": access.provider,
+            "descriptor": dict(access.descriptor),
+        },
+        "workdir": access.workdir,
+    }

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which addresses may drive sessions: those of the networks that are trusted."""
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+FORBIDDEN: Final = 403
+
+
+def to_networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
+    """Return the networks of texts like `10.0.0.0/8`; raises `ValueError`."""
+    return tuple(ipaddress.ip_network(text) for text in texts)
+
+
+def is_trusted(host: str, networks: tuple[Network, ...]) -> bool:
+    """Tell whether an address belongs to one of the networks."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    address = mapped or address
+    return any(address in network for network in networks)
+
+
+def trusted_only(networks: tuple[Network, ...]) -> Callable[[Endpoint], Endpoint]:
+    """Return what guards an endpoint from everybody else."""
+
+    def guarded(endpoint: Endpoint) -> Endpoint:
+        @wraps(endpoint)
+        async def answered(request: Request) -> Response:
+            host = request.client.host if request.client else ""
+            if not is_trusted(host, networks):
+                told = {"detail": "Not allowed from this address.", "kind": "forbidden"}
+                return JSONResponse(told, FORBIDDEN)
+            return await endpoint(request)
+
+        return answered
+
+    return guarded

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serve resources sessions to callers that come and go.
+
+Seed, verify and close run to their end whoever leaves, and equal calls share them.
+Closed sessions are kept for a while and then forgotten, and one that nobody uses is
+closed. At shutdown a flag comes first; then every sandbox that is lent is stopped,
+many at once, and what could not be is named.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+import anyio.abc
+import attrs
+
+from ...domain.admissions import AdmissionIsShut, Ticket
+from ...domain.digests import Json, digest_of
+from ...domain.refusals import Refusal
+from ...domain.resources_sessions import (
+    ResourcesPhase,
+    ResourcesSessionId,
+)
+from ...domain.tasks import EpisodeId, Task
+from ..required.faults import Fault
+from ..required.journal import StreamMoved, resources_session_stream
+from ..required.participants import Turn
+from .log_context import logged_as
+from .resources_sessions import OpenResources, ResourcesSessions
+from .serve_sessions import CloseLate
+from .shared_calls import SharedCalls
+
+log = logging.getLogger(__name__)
+
+STOPPED_AT_ONCE: Final = 64
+SHARE_OF_STOP: Final = 0.5
+"""How much of the shutdown one sandbox may take, so that a few that hang leave room."""
+SWEEPS: Final = 4
+SWEEP_SECONDS_MAX: Final = 30.0
+REOPENED_AT_ONCE: Final = 16
+
+
+@attrs.frozen(kw_only=True)
+class ResourcesPatience:
+    """The times and numbers that bound what is served. All times are in seconds."""
+
+    close_timeout_seconds: float = 120.0
+    close_retry_window_seconds: float = 300.0
+    closed_max: int = 10_000
+    idle_timeout_seconds: float = 24 * 3600.0
+    shutdown_seconds: float = 28.0
+
+
+@attrs.frozen(kw_only=True)
+class ServedResources:
+    """The sessions that this process serves."""
+
+    sessions: ResourcesSessions
+    patience: ResourcesPatience
+    group: anyio.abc.TaskGroup
+    calls: SharedCalls
+    forgotten: Callable[[ResourcesSessionId], None] = lambda session: None
+    """Told of each session that nothing is kept of any more."""
+    _used: dict[ResourcesSessionId, float] = attrs.field(
+        factory=dict[ResourcesSessionId, float], init=False
+    )
+    _closed: OrderedDict[ResourcesSessionId, float] = attrs.field(
+        factory=OrderedDict[ResourcesSessionId, float], init=False
+    )
+    _draining: anyio.Event = attrs.field(factory=anyio.Event, init=False)
+
+    @property
+    def draining(self) -> bool:
+        """Whether shutdown has begun."""
+        return self._draining.is_set()
+
+    @property
+    def remembered(self) -> int:
+        """How many sessions this process holds anything of, the closed included."""
+        return len({*self.sessions.open_here, *self._used, *self._closed})
+
+    def check_open(self) -> None:
+        """Raise `AdmissionIsShut` once shutdown has begun."""
+        if self.draining:
+            raise AdmissionIsShut(ticket=Ticket("resources"))
+
+    async def seed(
+        self, session: ResourcesSessionId, episode: EpisodeId, task: Task
+    ) -> OpenResources:
+        """Build a session's world; equal seeds share one.
+
+        Raises:
+            AdmissionIsShut: Shutdown has begun.
+            Refusal, Fault: As `ResourcesSessions.seed` says.
+        """
+        self.check_open()
+        key = digest_of([task.task_id.taskset, task.task_id.task_id, task.task_data])
+
+        async def work() -> OpenResources:
+            with logged_as(episode=episode.key, session=session):
+                await self._forget_if_old(session)
+                opened = await self.sessions.seed(session, episode, task)
+                self.used(session)
+                return opened
+
+        return await self.calls(
+            ("seed", session, episode, key), work, linger_seconds=None
+        )
+
+    async def verify(
+        self, session: ResourcesSessionId, task: Task, turn: Turn
+    ) -> Mapping[str, Json]:
+        """Grade a session; equal calls share one verdict.
+
+        Raises:
+            Refusal, Fault: As `ResourcesSessions.verify` says.
+        """
+
+        async def work() -> Mapping[str, Json]:
+            with logged_as(session=session):
+                self.used(session)
+                return await self.sessions.verify(session, task, turn, stillness=None)
+
+        key = ("verify", session, digest_of(turn.response))
+        return await self.calls(key, work, linger_seconds=None)
+
+    async def close(
+        self, session: ResourcesSessionId, episode: EpisodeId, *, reason: str = ""
+    ) -> None:
+        """End a session; the same answer each time.
+
+        Raises:
+            CloseLate: It took too long, and can be asked again.
+            Refusal, Fault: As `ResourcesSessions.close` says.
+        """
+        seconds = self.patience.close_timeout_seconds
+
+        async def work() -> None:
+            with logged_as(episode=episode.key, session=session):
+                await self._forget_if_old(session)
+                try:
+                    with anyio.fail_after(seconds):
+                        await self.sessions.close(session, episode)
+                except TimeoutError as late:
+                    raise CloseLate(session, seconds) from late
+                await self._note_closed(session)
+
+        if reason:
+            log.warning("Session %s is closed: %s", session, reason)
+        await self.calls(("close", session, episode), work, linger_seconds=None)
+
+    def used(self, session: ResourcesSessionId) -> None:
+        """Note that somebody uses a session."""
+        if session in self.sessions.open_here:
+            self._used[session] = self.sessions.clock.monotonic()
+
+    async def restore(self) -> tuple[ResourcesSessionId, ...]:
+        """Open again what another process left open; return what stands."""
+        names = await self.sessions.journal.open_streams("resources_sessions")
+        found: list[ResourcesSessionId] = []
+        limiter = anyio.CapacityLimiter(REOPENED_AT_ONCE)
+
+        async def reopen(session: ResourcesSessionId) -> None:
+            async with limiter:
+                with logged_as(session=session):
+                    try:
+                        opened = await self.sessions.reopen(session)
+                    except (Fault, Refusal) as error:
+                        log.error("Session %s is not gone on with: %s", session, error)
+                        return
+            if opened is not None:
+                found.append(session)
+                self.used(session)
+
+        async with anyio.create_task_group() as group:
+            for name in names:
+                group.start_soon(reopen, ResourcesSessionId(name))
+        return tuple(found)
+
+    async def drain(self) -> None:
+        """Build and make nothing any more, and stop every sandbox that is lent, once."""
+        if self.draining:
+            return
+        self._draining.set()
+        limiter = anyio.CapacityLimiter(STOPPED_AT_ONCE)
+        seeding = self.sessions.making
+        owed = {*self.sessions.open_here, *seeding}
+        stopped: set[ResourcesSessionId] = set()
+        with anyio.move_on_after(self.patience.shutdown_seconds, shield=True):
+            async with anyio.create_task_group() as group:
+                for session in owed:
+                    group.start_soon(self._stop, session, limiter, stopped)
+        left = owed - stopped
+        _tell("Lent sandboxes were not stopped in time", left - seeding)
+        _tell("Sandboxes being made were not stopped in time", left & seeding)
+
+    async def _stop(
+        self,
+        session: ResourcesSessionId,
+        limiter: anyio.CapacityLimiter,
+        stopped: set[ResourcesSessionId],
+    ) -> None:
+        """Stop what a session lends, once its seed is over, if one is under way."""
+        with logged_as(session=session):
+            try:
+                await self.sessions.seed_over(session)
+                async with limiter:
+                    with anyio.fail_after(
+                        self.patience.shutdown_seconds * SHARE_OF_STOP
+                    ):
+                        await self.sessions.give_back(session)
+            except (Fault, Refusal, TimeoutError) as fault:
+                reason = str(fault) or "it took too long"
+                log.error("Session %s keeps its sandbox: %s", session, reason)
+            else:
+                stopped.add(session)
+
+    async def sweep(self) -> None:
+        """Forget closed sessions, and close those that nobody uses, until cancelled."""
+        patience = self.patience
+        shortest = min(
+            patience.close_retry_window_seconds, patience.idle_timeout_seconds
+        )
+        pause = min(shortest / SWEEPS, SWEEP_SECONDS_MAX)
+        while True:
+            try:
+                for session in tuple(self._closed):
+                    await self._forget_if_old(session)
+                for session in self._idle():
+                    await self._close_idle(session)
+            except (Fault, Refusal) as fault:
+                log.warning("What is old was not swept: %s", fault)
+            await self.sessions.clock.sleep(pause)
+
+    def _idle(self) -> list[ResourcesSessionId]:
+        before = self.sessions.clock.monotonic() - self.patience.idle_timeout_seconds
+        return [session for session, used in self._used.items() if used < before]
+
+    async def _close_idle(self, session: ResourcesSessionId) -> None:
+        built = (await self.sessions.standing(session)).state.built
+        if built is None:
+            self._used.pop(session, None)
+            return
+        seconds = self.patience.idle_timeout_seconds
+        reason = f"nobody used it for {seconds:g} seconds"
+        await self.close(session, built.episode, reason=reason)
+
+    async def _note_closed(self, session: ResourcesSessionId) -> None:
+        self._used.pop(session, None)
+        closed = (await self.sessions.standing(session)).state.closed
+        if closed is not None:
+            self._closed.setdefault(session, closed.at)
+        while len(self._closed) > self.patience.closed_max:
+            await self._forget(next(iter(self._closed)))
+
+    async def _forget_if_old(self, session: ResourcesSessionId) -> None:
+        closed = (await self.sessions.standing(session)).state.closed
+        kept_until = (
+            self.sessions.clock.now() - self.patience.close_retry_window_seconds
+        )
+        if closed is None:
+            self._closed.pop(session, None)
+        elif closed.at <= kept_until:
+            await self._forget(session)
+
+    async def _forget(self, session: ResourcesSessionId) -> None:
+        self._closed.pop(session, None)
+        self.forgotten(session)
+        standing = await self.sessions.standing(session)
+        if standing.state.phase is not ResourcesPhase.CLOSED:
+            return
+        stream = resources_session_stream(session)
+        try:
+            await self.sessions.journal.forget(
+                stream, expected_version=standing.version
+            )
+        except StreamMoved:
+            log.info("Another process has forgotten session %s", session)
+
+
+def _tell(told: str, sessions: set[ResourcesSessionId]) -> None:
+    if sessions:
+        names = ", ".join(sorted(sessions))
+        log.error(
+            "%s (%d): %s. `livery claims reap` ends them.", told, len(sessions), names
+        )
+
+
+@asynccontextmanager
+async def serve_resources(
+    make: Callable[[Callable[[], None]], ResourcesSessions],
+    patience: ResourcesPatience,
+    forgotten: Callable[[ResourcesSessionId], None] = lambda session: None,
+) -> AsyncGenerator[ServedResources]:
+    """Serve sessions inside the block; on leaving, what is lent is stopped.
+
+    `make` is given what raises once shutdown has begun.
+    """
+    served: list[ServedResources] = []
+
+    def check() -> None:
+        if served:
+            served[0].check_open()
+
+    async with anyio.create_task_group() as group:
+        served.append(
+            ServedResources(
+                sessions=make(check),
+                patience=patience,
+                group=group,
+                calls=SharedCalls(group),
+                forgotten=forgotten,
+            )
+        )
+        group.start_soon(served[0].sweep)
+        try:
+            yield served[0]
+        finally:
+            with anyio.CancelScope(shield=True):
+                await served[0].drain()
+            group.cancel_scope.cancel()
