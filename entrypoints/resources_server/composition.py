@@ -53,7 +53,7 @@ from ..composition import (
     read_options,
 )
 from ..http_serving.answering import to_application
-from ..http_serving.serving import address_of, listen
+from ..http_serving.serving import Served, address_of, listen
 from ..http_serving.session_cookies import SessionCookies
 from ..model_gateway.serving import serving
 from ..plug_ins import ProviderPlugIn, Surroundings, WorldPlugIn, find
@@ -88,6 +88,23 @@ class ResourcesApplication:
     """For who drives sessions, and for agents beside it."""
     sandbox_url: str
     """Where this host reaches what sandboxes may: the routes that need a token."""
+
+
+@asynccontextmanager
+async def open_resources_server(
+    file: SettingsFile, state: StateFolder, surroundings: Surroundings
+) -> AsyncGenerator[Served]:
+    """Open what the resources server serves; raises as `open_resources` does."""
+    settings = file.settings.resources_server
+    async with open_resources(file, state, surroundings) as application:
+        yield Served(
+            what="resources sessions",
+            host=settings.host,
+            port=settings.port,
+            routes=application.routes,
+            drain=application.served.drain,
+            grace_seconds=settings.shutdown_seconds,
+        )
 
 
 @asynccontextmanager
@@ -172,11 +189,16 @@ async def open_resources(
 
 @asynccontextmanager
 async def _group() -> AsyncGenerator[anyio.abc.TaskGroup]:
+    raised: Exception | None = None
     async with anyio.create_task_group() as group:
         try:
             yield group
+        except Exception as error:
+            raised = error  # Raised below: from in here it would come in a group.
         finally:
             group.cancel_scope.cancel()
+    if raised is not None:
+        raise raised
 
 
 def _check(

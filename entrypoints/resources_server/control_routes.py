@@ -137,7 +137,7 @@ class ControlRoutes:
             reply = await self.served.verify(session, verify.task, verify.turn)
         except answers.CONFLICTS as error:
             return Answer(await self._conflict(session, error))
-        return Answer(JSONResponse({**verify.task.task_data, **reply}))
+        return Answer(JSONResponse(dict(reply)))
 
     async def _close(self, asked: Asked) -> Answer:
         close = to_close(asked.body)

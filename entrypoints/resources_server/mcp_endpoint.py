@@ -115,5 +115,11 @@ async def open_mcp_endpoint(
         stateless=True,
         max_request_body_size=body_bytes_max,
     )
+    raised: Exception | None = None
     async with manager.run():
-        yield McpEndpoint(calls, manager)
+        try:
+            yield McpEndpoint(calls, manager)
+        except Exception as error:
+            raised = error  # Raised below: from in here it would come in a group.
+    if raised is not None:
+        raise raised

@@ -120,12 +120,16 @@ class GradeWork:
             )
             if apps is not None:
                 found = await _of_apps(apps)
-            elif stillness is Stillness.SANDBOX_GONE:
+            elif stillness is Stillness.SANDBOX_GONE and self.looks_inside(task):
                 found = _no_work(turn.reason)
             else:
                 found = await grading.evidence(held)
             evidence = attrs.evolve(evidence, grader=found)
         return _reply(task, turn, evidence)
+
+    def looks_inside(self, task: Task) -> bool:
+        """Tell whether the work is judged by what the sandbox holds."""
+        return self.world.grader(task, self.marks.fresh("mark")) is not None
 
 
 @attrs.frozen(kw_only=True)

@@ -7,19 +7,17 @@ One thing at a time is done for a session: a call holds it from reading attachme
 saving results, so grading waits for the call under way, and a later one is refused.
 """
 
-import hashlib
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 import attrs
 
-from ...domain.activations import Outcome, Stillness
-from ...domain.claims import Borrower, ClaimId, ClaimNotUsable
-from ...domain.digests import Json, RequestDigest, digest_of
+from ...domain.activations import Stillness
+from ...domain.digests import Json, digest_of
 from ...domain.refusals import Refusal
 from ...domain.resources_sessions import (
     DECIDER,
@@ -43,56 +41,23 @@ from ..required.clock import Clock
 from ..required.faults import Fault
 from ..required.journal import Journal, resources_session_stream
 from ..required.participants import TaskState, Turn
-from ..required.sandbox import Sandbox
-from ..required.sandbox_provider import ClaimLabel, SandboxSpec
+from ..required.sandbox_provider import SandboxSpec
 from ..required.world import World
+from .build_resources import BuildResources
 from .call_apps import WorkspaceUnavailable
 from .carry_out import Standing, carry_out, read_state
-from .claim_sandbox import ClaimSandbox, HeldSandbox
-from .grade_work import GRADER_CLAIMS_MAX, GradeWork, grader_claim
+from .claim_sandbox import ClaimSandbox
+from .give_back_resources import GiveBackResources
+from .grade_work import GradeWork
 from .keyed_locks import KeyedLocks
-from .place_files import place_files
+from .open_resources import Equip, OpenResources, episode_of, task_digest
 from .release_claim import ReleaseClaim
 from .session_apps import OpenApps, SessionApps
 from .stop_processes import StopProcesses
 
 log = logging.getLogger(__name__)
 
-WHICH_CHARACTERS: Final = 8
-
 _FRESH: Final = Standing(DECIDER.initial, 0)
-
-
-@attrs.define(eq=False)
-class OpenResources:
-    """What this process holds of an open session."""
-
-    standing: Standing[ResourcesSession]
-    held: HeldSandbox | None = None
-    opened: OpenApps | None = None
-    state: TaskState = attrs.field(factory=TaskState)
-    """What the last finished call left."""
-    ended: bool = False
-    """Whether it takes no more calls."""
-
-    @property
-    def sandbox(self) -> Sandbox | None:
-        """The sandbox that is lent."""
-        return None if self.held is None else self.held.sandbox
-
-
-class Equip(Protocol):
-    """Puts into a lent sandbox what an agent needs there beside the task's files."""
-
-    async def __call__(
-        self, session: ResourcesSessionId, sandbox: Sandbox, apps: OpenApps | None
-    ) -> None:
-        """Put it there; raises `Fault`."""
-        ...
-
-    async def let_go(self, session: ResourcesSessionId) -> None:
-        """Let go of what was kept for the session."""
-        ...
 
 
 @attrs.frozen(kw_only=True)
@@ -139,6 +104,30 @@ class ResourcesSessions:
     def in_hand(self) -> int:
         """How many sessions have something under way."""
         return len(self._locks)
+
+    @property
+    def _build(self) -> BuildResources:
+        return BuildResources(
+            world=self.world,
+            configured=self.spec,
+            claim=self.claim,
+            apps=self.apps,
+            equip=self.equip,
+            lends=self.lends,
+            check=self.check,
+        )
+
+    @property
+    def _back(self) -> GiveBackResources:
+        return GiveBackResources(
+            owner=self.claim.owner,
+            release=self.release,
+            equip=self.equip,
+            stop=self.stop,
+            looks_inside=lambda task: (
+                self.apps is None and self.grade.looks_inside(task)
+            ),
+        )
 
     async def standing(self, session: ResourcesSessionId) -> Standing[ResourcesSession]:
         """Return what the journal knows of a session."""
@@ -241,7 +230,7 @@ class ResourcesSessions:
             opened = self._open.get(session)
             if opened is not None:
                 opened.ended = True
-                await self._take_back(session, opened, "the server is shutting down")
+                await self._back.sandbox(session, opened, "the server is shutting down")
                 self._open.pop(session, None)
 
     async def reopen(self, session: ResourcesSessionId) -> OpenResources | None:
@@ -259,9 +248,7 @@ class ResourcesSessions:
                 return None
             task, apps = await self.apps.reopen(session)
             opened = OpenResources(standing, opened=apps)
-            spec = self._spec(task)
-            if spec is not None:
-                opened.held = await self._hold(session, built.episode, spec, standing)
+            await self._build.again(session, task, opened)
             if opened.sandbox is not None and self.equip is not None:
                 await self.equip(session, opened.sandbox, apps)
             opened.state = await apps.apps.state()
@@ -274,46 +261,26 @@ class ResourcesSessions:
         seed = SeedResources(
             session=session,
             episode=episode,
-            request=_task_digest(episode, task),
+            request=task_digest(episode, task),
             at=self.clock.now(),
         )
         standing = await self._carry_out(session, seed, known=_FRESH)
         opened = self._open.setdefault(session, OpenResources(standing))
         seeding = standing.state.phase is ResourcesPhase.SEEDING
         try:
-            if self.apps is not None and seeding:
-                opened.opened = await self.apps.build(session, task)
-                opened.state = await opened.opened.apps.state()
-            spec = self._spec(task)
-            if spec is not None and opened.held is None:
-                self.check()
-                opened.held = await self._hold(session, episode, spec, standing)
+            await self._build(session, episode, task, opened, standing)
             if seeding:
-                await self._finish_build(session, task, opened, standing)
+                built = MarkBuilt(
+                    claim=None if opened.held is None else opened.held.label.claim,
+                    at=self.clock.now(),
+                )
+                opened.standing = await self._carry_out(session, built, known=standing)
         except BaseException as error:
             if seeding and opened.held is None:
                 with anyio.CancelScope(shield=True):
                     await self._abandon(session, opened, standing, error)
             raise
         return opened
-
-    async def _finish_build(
-        self,
-        session: ResourcesSessionId,
-        task: Task,
-        opened: OpenResources,
-        standing: Standing[ResourcesSession],
-    ) -> None:
-        if opened.held is not None:
-            if self.equip is not None:
-                await self.equip(session, opened.held.sandbox, opened.opened)
-            # What the task brings goes over what every sandbox has.
-            await place_files(opened.held.sandbox, self.world.files(task))
-        built = MarkBuilt(
-            claim=None if opened.held is None else opened.held.label.claim,
-            at=self.clock.now(),
-        )
-        opened.standing = await self._carry_out(session, built, known=standing)
 
     async def _abandon(
         self,
@@ -334,31 +301,6 @@ class ResourcesSessions:
             await self._carry_out(session, abandon, known=standing)
         except (Refusal, Fault) as left:
             log.warning("The build of %s is still open: %s", session, left)
-
-    def _spec(self, task: Task) -> SandboxSpec | None:
-        if not self.lends and self.apps is not None:
-            return None
-        return self.world.sandbox(task, self.spec)
-
-    async def _hold(
-        self,
-        session: ResourcesSessionId,
-        episode: EpisodeId,
-        spec: SandboxSpec,
-        standing: Standing[ResourcesSession],
-    ) -> HeldSandbox | None:
-        """Claim the sandbox; none once grading has given it back before a restart."""
-        try:
-            return await self.claim(
-                claim_of(session, standing.state),
-                spec,
-                used_by=episode.key,
-                lend_to=Borrower(episode.key),
-            )
-        except ClaimNotUsable:
-            if standing.state.verification is None:
-                raise
-            return None
 
     def _check_calls(self, session: ResourcesSessionId) -> OpenResources:
         opened = self._open.get(session)
@@ -385,8 +327,8 @@ class ResourcesSessions:
     ) -> Mapping[str, Json]:
         opened = await self._opened(session)
         if opened.standing.state.phase is ResourcesPhase.READY:
-            await self._find_again(session, task, opened)
-            stillness = await self._still(session, opened, turn, stillness)
+            await self._build.again(session, task, opened)
+            stillness = await self._back.still(session, task, opened, turn, stillness)
         start = StartVerification(
             request=digest_of(turn.response), stillness=stillness, at=self.clock.now()
         )
@@ -400,12 +342,12 @@ class ResourcesSessions:
             _, opened.opened = await self.apps.reopen(session)
         reply = await self.grade(
             session=str(session),
-            episode=_episode(opened.standing.state),
+            episode=episode_of(opened.standing.state),
             task=task,
             turn=turn,
             stillness=verification.stillness,
             held=opened.held,
-            spec=self._spec(task),
+            spec=self._build.spec(task),
             apps=None if opened.opened is None else opened.opened.apps,
             provider_failure=opened.standing.state.provider_failure,
         )
@@ -415,67 +357,18 @@ class ResourcesSessions:
         opened.standing = await self._carry_out(session, given, known=opened.standing)
         return reply
 
-    async def _find_again(
-        self, session: ResourcesSessionId, task: Task, opened: OpenResources
-    ) -> None:
-        """Reach the sandbox that another process lent, to grade what is in it."""
-        state = opened.standing.state
-        spec = self._spec(task)
-        if opened.held is None and state.claim is not None and spec is not None:
-            episode = _episode(state)
-            opened.held = await self._hold(session, episode, spec, opened.standing)
-
-    async def _still(
-        self,
-        session: ResourcesSessionId,
-        opened: OpenResources,
-        turn: Turn,
-        stillness: Stillness | None,
-    ) -> Stillness | None:
-        """Return why nothing of the agent can write any more, making it so if need be."""
-        if self.apps is not None:
-            # The apps alone are graded, so the sandbox goes, with whatever runs in it.
-            await self._take_back(session, opened, "the apps are graded")
-            return Stillness.SANDBOX_GONE
-        if stillness is None and opened.sandbox is not None and self.stop is not None:
-            stillness = await self.stop(opened.sandbox)
-            if stillness is None:
-                await self._take_back(session, opened, "what ran in it did not end")
-                return Stillness.SANDBOX_GONE
-        if stillness is None and turn.outcome is Outcome.FAILED:
-            # The agent ended what watched it, so what it left running is ended the
-            # only sure way. Its work goes with it, and that is its own doing.
-            await self._take_back(session, opened, "the agent ended what supervised it")
-            return Stillness.SANDBOX_GONE
-        if stillness is None and not self.lends:
-            return Stillness.NOTHING_RAN
-        return stillness
-
-    async def _take_back(
-        self, session: ResourcesSessionId, opened: OpenResources, reason: str
-    ) -> None:
-        """Release the sandbox that the session lends."""
-        known = None
-        await self._let_go(session)
-        if opened.held is not None:
-            await opened.held.sandbox.disconnect()
-            known = opened.held.standing
-        claim = claim_of(session, opened.standing.state)
-        label = ClaimLabel(claim=claim, owner=self.claim.owner)
-        await self.release(label, reason=reason, known=known)
-        opened.held = None
-
-    async def _let_go(self, session: ResourcesSessionId) -> None:
-        if self.equip is not None:
-            await self.equip.let_go(session)
-
     async def _close(self, session: ResourcesSessionId, episode: EpisodeId) -> None:
         opened = await self._opened(session)
         opened.ended = True
         start = StartResourcesClose(episode=episode, at=self.clock.now())
         standing = await self._carry_out(session, start, known=opened.standing)
         if standing.state.phase is ResourcesPhase.CLOSING:
-            await self._release_all(session, opened, standing)
+            try:
+                await self._back.everything(session, opened, standing)
+            except Fault as fault:
+                failed = FailResourcesClose(reason=str(fault), at=self.clock.now())
+                await self._carry_out(session, failed, known=standing)
+                raise
         if opened.opened is not None:
             await opened.opened.apps.close()
         if self.apps is not None:
@@ -483,34 +376,6 @@ class ResourcesSessions:
         done = CloseResources(episode=episode, at=self.clock.now())
         await self._carry_out(session, done, known=standing)
         self._open.pop(session, None)
-
-    async def _release_all(
-        self,
-        session: ResourcesSessionId,
-        opened: OpenResources,
-        standing: Standing[ResourcesSession],
-    ) -> None:
-        await self._let_go(session)
-        if opened.held is not None:
-            await opened.held.sandbox.disconnect()
-        claims = [claim_of(session, standing.state)]
-        if standing.state.verification is not None and standing.state.verdict is None:
-            # A grader's claim is released by whoever graded, unless that was cut off.
-            claims += [grader_claim(str(session), n) for n in range(GRADER_CLAIMS_MAX)]
-        failure: Fault | None = None
-        for claim in claims:
-            label = ClaimLabel(claim=claim, owner=self.claim.owner)
-            known = None
-            if opened.held is not None and opened.held.label == label:
-                known = opened.held.standing
-            try:
-                await self.release(label, reason="the episode is over", known=known)
-            except Fault as fault:
-                failure = failure or fault
-        if failure is not None:
-            failed = FailResourcesClose(reason=str(failure), at=self.clock.now())
-            await self._carry_out(session, failed, known=standing)
-            raise failure
 
     async def _opened(self, session: ResourcesSessionId) -> OpenResources:
         opened = self._open.get(session)
@@ -526,33 +391,6 @@ class ResourcesSessions:
     ) -> Standing[ResourcesSession]:
         stream = resources_session_stream(session)
         return await carry_out(self.journal, stream, DECIDER, *commands, known=known)
-
-
-def claim_of(session: ResourcesSessionId, state: ResourcesSession) -> ClaimId:
-    """Return the name of the claim of the sandbox that a session lends.
-
-    A seed that is made anew, after one that came to nothing, has a claim of its own.
-    """
-    built = state.built
-    if built is None:
-        return ClaimId(str(session))
-    which = hashlib.sha256(f"{built.request} {built.at!r}".encode()).hexdigest()
-    return ClaimId(f"{session}-{which[:WHICH_CHARACTERS]}")
-
-
-def _episode(state: ResourcesSession) -> EpisodeId:
-    assert state.built is not None, "what is graded was built"
-    return state.built.episode
-
-
-def _task_digest(episode: EpisodeId, task: Task) -> RequestDigest:
-    return digest_of(
-        {
-            "episode": [episode.rollout_id, episode.attempt],
-            "task": [task.task_id.taskset, task.task_id.task_id],
-            "task_data": task.task_data,
-        }
-    )
 
 
 def _parsed(reply: str) -> Mapping[str, Json]:

@@ -29,7 +29,8 @@ from ..required.faults import Fault
 from ..required.journal import StreamMoved, resources_session_stream
 from ..required.participants import Turn
 from .log_context import logged_as
-from .resources_sessions import OpenResources, ResourcesSessions
+from .open_resources import OpenResources
+from .resources_sessions import ResourcesSessions
 from .serve_sessions import CloseLate
 from .shared_calls import SharedCalls
 
@@ -305,6 +306,7 @@ async def serve_resources(
         if served:
             served[0].check_open()
 
+    raised: Exception | None = None
     async with anyio.create_task_group() as group:
         served.append(
             ServedResources(
@@ -318,7 +320,11 @@ async def serve_resources(
         group.start_soon(served[0].sweep)
         try:
             yield served[0]
+        except Exception as error:
+            raised = error  # Raised below: from in here it would come in a group.
         finally:
             with anyio.CancelScope(shield=True):
                 await served[0].drain()
             group.cancel_scope.cancel()
+    if raised is not None:
+        raise raised

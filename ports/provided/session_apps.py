@@ -95,7 +95,7 @@ class SessionApps:
 
     async def _build(self, task: Task, folder: Path) -> None:
         if self.world.builds is BuildWhere.LOOP:
-            self.world.build(task, folder)
+            self.world.build(task, str(folder))
             return
         run = (
             anyio.to_thread.run_sync
@@ -103,11 +103,11 @@ class SessionApps:
             else anyio.to_process.run_sync
         )
         with anyio.fail_after(BUILD_SECONDS):
-            await run(self.world.build, task, folder)
+            await run(self.world.build, task, str(folder))
 
     async def _opened(self, task: Task, folder: Path) -> OpenApps:
         return OpenApps(
-            apps=await self.world.open(task, folder),
+            apps=await self.world.open(task, str(folder)),
             tools={tool.name: tool for tool in self.world.tools(task)},
             reaching=self.world.reaching(task),
         )

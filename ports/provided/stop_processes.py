@@ -8,7 +8,7 @@ import attrs
 
 from ...domain.activations import Stillness
 from ..required.sandbox import Sandbox
-from .sandbox_programs import SandboxProgram, Unreadable
+from .sandbox_programs import RuntimeMissing, SandboxProgram, Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ class StopProcesses:
         words = () if self.mark is None else (self.mark,)
         try:
             told = await asked.ask(*words, timeout_seconds=STOP_SECONDS)
-        except Unreadable as unreadable:
-            log.warning("Nobody saw that the sandbox is still: %s", unreadable)
+        except (Unreadable, RuntimeMissing) as reason:
+            log.warning("Nobody saw that the sandbox is still: %s", reason)
             return None
         if told.get("state") == "still":
             return Stillness.PROCESSES_SEEN_DEAD

@@ -9,7 +9,6 @@ is no concern of theirs.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import ClassVar, Protocol, TypeGuard
 
 import attrs
@@ -153,11 +152,11 @@ class AppWorld(World, Protocol):
         """Return how the task wants its apps reached."""
         ...
 
-    def build(self, task: Task, folder: Path) -> None:
-        """Build the apps' beginning into `folder`, which is there and empty."""
+    def build(self, task: Task, folder: str) -> None:
+        """Build the apps' beginning into the host's `folder`, which is there and empty."""
         ...
 
-    async def open(self, task: Task, folder: Path) -> Apps:
+    async def open(self, task: Task, folder: str) -> Apps:
         """Open the apps as they stand in `folder`."""
         ...
 
