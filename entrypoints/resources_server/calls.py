@@ -62,9 +62,13 @@ class GuardedCalls:
     def offered(self, session: ResourcesSessionId) -> tuple[Tool, ...]:
         """Return what the model is offered as tools; raises `CallsEnded`."""
         opened = self.opened(session)
-        if opened.reaching.way is Reach.ENDPOINTS:
-            return (documentation_tool(opened.reaching),)
-        return tuple(opened.tools.values())
+        match opened.reaching.way:
+            case Reach.MCP:
+                return tuple(opened.tools.values())
+            case Reach.ENDPOINTS:
+                return (documentation_tool(opened.reaching),)
+            case Reach.COMMANDS:
+                return ()
 
     async def call(
         self, session: ResourcesSessionId, tool: str, arguments: Mapping[str, Json]

@@ -18,7 +18,6 @@ from ...domain.refusals import Refusal
 from ...domain.resources_sessions import ResourcesSessionId
 from ...ports.provided.secret_values import SecretValues
 from ...ports.provided.serve_resources import ServedResources
-from ...ports.required.apps import Reach
 from ...ports.required.faults import Fault
 from ...ports.required.world import TaskRefused
 from ..http_serving.answering import (
@@ -119,7 +118,9 @@ class ControlRoutes:
                 None if sandbox is None else sandbox.access()
             ),
         }
-        if opened.opened is not None and opened.opened.reaching.way is Reach.MCP:
+        if opened.opened is not None:
+            # Also where the task is reached otherwise: there it lists no tools, and an
+            # environment that asks for it is served all the same.
             told["resources_tools"] = {
                 "server_name": self.server_name,
                 "url_path": "/mcp",
@@ -132,9 +133,11 @@ class ControlRoutes:
         session = self.tokens.session(asked.visitor.session)
         if session is None:
             return Answer(answers.unknown())
-        verify = to_verify(asked.body)
+        verify = to_verify(asked.body, asked.request.headers)
         try:
-            reply = await self.served.verify(session, verify.task, verify.turn)
+            reply = await self.served.verify(
+                session, verify.task, verify.turn, stillness=verify.stillness
+            )
         except answers.CONFLICTS as error:
             return Answer(await self._conflict(session, error))
         return Answer(JSONResponse(dict(reply)))

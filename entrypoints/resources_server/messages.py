@@ -6,7 +6,12 @@ from typing import Final, cast
 
 import attrs
 
-from ...domain.activations import Outcome
+from ...adapters.gym_servers.wire_names import (
+    OUTCOME_HEADER,
+    STILLNESS_HEADER,
+    UPSTREAM_HEADER,
+)
+from ...domain.activations import Outcome, Stillness
 from ...domain.digests import Json
 from ...domain.resources_sessions import ResourcesSessionId
 from ...domain.tasks import EpisodeId, Task, TaskId
@@ -50,6 +55,8 @@ class VerifyMessage:
 
     task: Task
     turn: Turn
+    stillness: Stillness | None
+    """Why nothing of the harness can still write, by the environment's word."""
 
 
 def to_seed(body: bytes) -> SeedMessage:
@@ -76,22 +83,27 @@ def to_close(body: bytes) -> CloseMessage:
     )
 
 
-def to_verify(body: bytes) -> VerifyMessage:
-    """Read the body of a verify; raises `BodyRefused`."""
+def to_verify(body: bytes, headers: Mapping[str, str]) -> VerifyMessage:
+    """Read a verify; raises `BodyRefused`.
+
+    An environment of ours tells in `headers` what a Responses object has no words for.
+    """
     read = read_body(body, VERIFY)
     response = cast("Mapping[str, Json]", read[RESPONSE])
     data = {n: v for n, v in read.items() if n not in (PARAMETERS, RESPONSE)}
-    status = response.get("status")
-    outcome = _OUTCOMES.get(status) if isinstance(status, str) else None
+    parameters = cast("Mapping[str, Json]", read[PARAMETERS])
     return VerifyMessage(
         task=Task(
             task_id=_UNNAMED,
-            responses_create_params=dict(
-                cast("Mapping[str, Json]", read[PARAMETERS]),
-            ),
+            responses_create_params=dict(parameters),
             task_data=data,
         ),
-        turn=Turn(response=response, outcome=outcome or Outcome.COMPLETED),
+        turn=Turn(
+            response=response,
+            outcome=_outcome(headers.get(OUTCOME_HEADER), response.get("status")),
+            upstream_failed=headers.get(UPSTREAM_HEADER) == "true",
+        ),
+        stillness=_stillness(headers.get(STILLNESS_HEADER)),
     )
 
 
@@ -99,6 +111,17 @@ def to_rows(body: bytes) -> list[Mapping[str, Json]]:
     """Read the rows to aggregate; raises `BodyRefused`."""
     read = read_body(body, AGGREGATE)
     return cast("list[Mapping[str, Json]]", read["verify_responses"])
+
+
+def _stillness(word: str | None) -> Stillness | None:
+    return Stillness(word) if word is not None and word in [*Stillness] else None
+
+
+def _outcome(word: str | None, status: Json) -> Outcome:
+    if word is not None and word in [*Outcome]:
+        return Outcome(word)
+    told = _OUTCOMES.get(status) if isinstance(status, str) else None
+    return told or Outcome.COMPLETED
 
 
 def from_access(access: SandboxAccess | None) -> Json:

@@ -17,6 +17,7 @@ import anyio
 import anyio.abc
 import attrs
 
+from ...domain.activations import Stillness
 from ...domain.admissions import AdmissionIsShut, Ticket
 from ...domain.digests import Json, digest_of
 from ...domain.refusals import Refusal
@@ -112,7 +113,12 @@ class ServedResources:
         )
 
     async def verify(
-        self, session: ResourcesSessionId, task: Task, turn: Turn
+        self,
+        session: ResourcesSessionId,
+        task: Task,
+        turn: Turn,
+        *,
+        stillness: Stillness | None = None,
     ) -> Mapping[str, Json]:
         """Grade a session; equal calls share one verdict.
 
@@ -123,7 +129,9 @@ class ServedResources:
         async def work() -> Mapping[str, Json]:
             with logged_as(session=session):
                 self.used(session)
-                return await self.sessions.verify(session, task, turn, stillness=None)
+                return await self.sessions.verify(
+                    session, task, turn, stillness=stillness
+                )
 
         key = ("verify", session, digest_of(turn.response))
         return await self.calls(key, work, linger_seconds=None)
