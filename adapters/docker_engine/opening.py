@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import attrs
 
+from ..worker_scripts.making_ready import MAKE_READY
 from .attached_exec import WorkerStream
 from .container_config import ROOT
 from .engine import Engine
@@ -21,56 +22,6 @@ from .keep_alive import MARK
 LINE_BYTES_MAX = 8 * 1024
 SCRATCH_HEX = 12
 PYTHON_OLDEST = (3, 8)
-
-_OPEN = r"""
-workdir=$1 user=$2 scratch=$3 mark=$4 expires=$5; shift 5
-fault() { printf 'fault %s %s\n' "$1" "$(printf %s "$2" | tr '\n' ' ')"; exit 0; }
-
-name=${user%%:*} group= uid= gid= passwd=/etc/passwd groups=/etc/group
-case $user in *:*) group=${user#*:} ;; esac
-[ -r "$passwd" ] || passwd=/dev/null
-[ -r "$groups" ] || groups=/dev/null
-while IFS=: read -r n _ u g _ || [ -n "$n" ]; do
-    [ "$n" = "$name" ] && { uid=$u gid=$g; break; }
-done <"$passwd"
-if [ -z "$uid" ]; then
-    case $name in '' | *[!0-9]*) fault user "there is no user $name" ;; esac
-    uid=$name gid=0
-    while IFS=: read -r _ _ u g _ || [ -n "$u" ]; do
-        [ "$u" = "$name" ] && { gid=$g; break; }
-    done <"$passwd"
-fi
-if [ -n "$group" ]; then
-    gid=
-    while IFS=: read -r n _ g _ || [ -n "$n" ]; do
-        [ "$n" = "$group" ] && { gid=$g; break; }
-    done <"$groups"
-    if [ -z "$gid" ]; then
-        case $group in *[!0-9]*) fault user "there is no group $group" ;; esac
-        gid=$group
-    fi
-fi
-
-give() { [ "$uid:$gid" = 0:0 ] || chown "$uid:$gid" -- "$1"; }
-if [ ! -d "$workdir" ]; then
-    told=$({ mkdir -p -- "$workdir" && give "$workdir"; } 2>&1) || fault workdir "$told"
-fi
-[ -d /tmp ] || { mkdir -p /tmp && chmod 1777 /tmp; }
-if [ ! -d "$scratch" ]; then
-    told=$({ mkdir -m 700 -- "$scratch" && give "$scratch"; } 2>&1) ||
-        fault scratch "$told"
-fi
-[ ! -L "$scratch" ] || fault scratch "$scratch is a link"
-
-if [ -n "$expires" ]; then
-    [ -s "$mark" ] || printf '%s\n' "$expires" 2>/dev/null >"$mark"
-    [ -s "$mark" ] || fault mark "$mark cannot be written"
-    read -r expires <"$mark"
-fi
-printf 'ready %s %s %s\n' "$uid" "$gid" "$expires"
-command -v "$1" >/dev/null 2>&1 || { echo "plain there is no $1"; exit 0; }
-exec "$@"
-"""
 
 _CHOOSE = """\
 import os, sys
@@ -135,7 +86,17 @@ async def open_container(
     """
     expires = "" if expires_at is None else repr(expires_at)
     command, program = worker
-    words = ("/bin/sh", "-c", _OPEN, "sandbox", workdir, user, scratch, MARK, expires)
+    words = (
+        "/bin/sh",
+        "-c",
+        MAKE_READY,
+        "sandbox",
+        workdir,
+        user,
+        scratch,
+        MARK,
+        expires,
+    )
     attached = await engine.exec_attached(
         container, (*words, *_choosing(command)), user=ROOT
     )

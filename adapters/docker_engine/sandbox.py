@@ -54,6 +54,7 @@ from ...ports.required.sandbox_provider import (
     Unsupported,
 )
 from ..worker_scripts import bootstrap
+from ..worker_scripts.making_ready import COUNT_OOM_KILLS
 from .attached_exec import WorkerStream
 from .bulk_files import BULK_BYTES_MAX, BULK_BYTES_MIN, BulkBroken, BulkFiles, NotBulk
 from .container_config import ROOT
@@ -76,11 +77,6 @@ CANNOT_RUN = 126
 """The least status of an exec that was not run, or was ended by a signal."""
 
 STATUS_SECONDS = 5.0
-
-_COUNT_OOM_KILLS = """\
-cd /sys/fs/cgroup && grep -qs '^oom_kill [1-9]' memory.events memory/memory.oom_control
-"""
-"""Of the second and of the first version of control groups."""
 
 _log = logging.getLogger(__name__)
 
@@ -310,7 +306,7 @@ class DockerSandbox:
         """Look at the kernel's count: the engine tells of it at the end only."""
         if self._hands is None:
             return False
-        command = shell(_COUNT_OOM_KILLS, timeout_seconds=STATUS_SECONDS)
+        command = shell(COUNT_OOM_KILLS, timeout_seconds=STATUS_SECONDS)
         try:
             with anyio.move_on_after(STATUS_SECONDS):
                 ended = await self._hands.exec(command, cwd="/", env={}, user=ROOT)

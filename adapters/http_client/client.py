@@ -115,6 +115,7 @@ class HttpClient:
         method: str,
         path: str,
         *,
+        content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float = 30.0,
     ) -> AsyncGenerator[httpx.Response]:
@@ -128,6 +129,7 @@ class HttpClient:
         request = self._http.build_request(
             method,
             path,
+            content=content,
             headers=dict(headers or {}),
             timeout=httpx.Timeout(timeout_seconds, connect=CONNECT_SECONDS),
         )

@@ -21,6 +21,7 @@ PROGRAMS = (
     "runtimes",
     "stopper",
     "tool_servers",
+    "door",
 )
 
 _BUNDLE = """\
@@ -63,6 +64,15 @@ while len(text) < {length}:
 exec(compile(text, "livery", "exec"))
 """
 
+_FROM_FILE = """\
+import os, sys
+with open(sys.argv[1], "rb") as file:
+    key, text = file.read().split(b"\\n", 1)
+os.unlink(sys.argv[1])
+sys.argv = ["livery", key.decode()]
+exec(compile(text, "livery", "exec"))
+"""
+
 
 @functools.cache
 def program(name: str) -> bytes:
@@ -91,6 +101,19 @@ def bootstrap(
     text = program(name)
     starter = _BOOTSTRAP.format(length=len(text))
     return (python, "-I", "-S", "-c", starter, *options), text
+
+
+def keyed(
+    python: str, path: str, *, name: str, key: str
+) -> tuple[tuple[str, ...], bytes]:
+    """Return the argv that starts a program with a key, and the file it starts from.
+
+    The file is put down at `path` for that one start, which removes it: so the key
+    is in no command line, and in no variable.
+    """
+    assert "\n" not in key
+    content = key.encode() + b"\n" + program(name)
+    return (python, "-I", "-S", "-c", _FROM_FILE, path), content
 
 
 def _source(name: str) -> str:

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a sandbox: what is made ready inside, and the door for our programs.
+
+Execd writes one file and runs one command: the folders are made, the user's ids
+found, and the door left behind, which takes the file away. Doing it again does
+no harm, so what does not answer yet is asked again within a budget.
+"""
+
+import secrets
+import shlex
+from collections.abc import Awaitable, Callable
+
+import anyio
+import attrs
+
+from ..worker_scripts import keyed
+from ..worker_scripts.making_ready import MAKE_READY
+from .command_events import CommandEnded, StreamBroken
+from .execd import Execd, ExecdGone, Ran
+from .lifecycle_facts import ApiRefused
+from .spec_terms import EXECD_VARIABLES, SPOOL_FOLDER
+from .tunnel import DoorAddress
+
+COMMAND_SECONDS = 60.0
+PAUSE_SECONDS = 0.05
+PAUSE_SECONDS_MAX = 0.5
+KEY_BYTES = 32
+
+
+@attrs.frozen
+class OpeningFailed(Exception):
+    """The sandbox runs, and cannot be made ready; `what` is the step."""
+
+    what: str
+    """user, workdir, scratch, python or execd."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.reason}"
+
+
+@attrs.frozen(kw_only=True)
+class Wishes:
+    """What a sandbox is made ready for."""
+
+    workdir: str
+    user: str
+    scratch: str
+    python: str
+
+
+async def until_answering(
+    execd: Execd, look: Callable[[], Awaitable[None]], *, seconds: float
+) -> None:
+    """Wait until execd answers; `look` sees in between whether there is hope.
+
+    Raises:
+        ExecdGone: It did not answer within `seconds`.
+    """
+    until, pause = anyio.current_time() + seconds, PAUSE_SECONDS
+    while True:
+        try:
+            await execd.ping()
+            return
+        except (ExecdGone, ApiRefused) as gone:
+            if isinstance(gone, ApiRefused) and gone.status in {401, 403}:
+                raise OpeningFailed("execd", "it does not take our token") from gone
+            await look()
+            if anyio.current_time() + pause > until:
+                raise ExecdGone(f"its execd does not answer: {gone}") from gone
+        await anyio.sleep(pause)
+        pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+
+async def open_door(execd: Execd, wishes: Wishes) -> DoorAddress:
+    """Make a running sandbox ready, and leave a door behind in it.
+
+    Raises:
+        OpeningFailed: As it says.
+        ExecdGone, StreamBroken, ApiRefused: Execd did not do it.
+    """
+    key = secrets.token_hex(KEY_BYTES)
+    path = f"{SPOOL_FOLDER}/.{secrets.token_hex(8)}"
+    words, content = keyed(wishes.python, path, name="door", key=key)
+    await execd.upload(path, content, mode=0o600)
+    ran = await execd.run(_script(wishes, words), seconds=COMMAND_SECONDS)
+    port = _port(ran, wishes)
+    return DoorAddress(
+        url=f"{execd.url}/proxy/{port}", headers=execd.headers, key=key.encode()
+    )
+
+
+def _script(wishes: Wishes, words: tuple[str, ...]) -> str:
+    """Return the command; what is execd's own in its environment stays out."""
+    ready = (
+        *("/bin/sh", "-c", MAKE_READY, "sandbox"),
+        *(wishes.workdir, wishes.user, wishes.scratch, "", ""),
+        *words,
+    )
+    return (
+        f'[ "$TMPDIR" != {SPOOL_FOLDER} ] || unset TMPDIR;'
+        f" unset {' '.join(EXECD_VARIABLES)}; exec {shlex.join(ready)}"
+    )
+
+
+def _port(ran: Ran, wishes: Wishes) -> int:
+    told: dict[str, str] = {}
+    for line in ran.stdout.splitlines():
+        word, _, rest = line.partition(" ")
+        told.setdefault(word, rest)
+    if "fault" in told:
+        what, _, reason = told["fault"].partition(" ")
+        raise OpeningFailed(what, reason.strip())
+    if "plain" in told:
+        raise OpeningFailed("python", _without(wishes, told["plain"]))
+    if "door" in told and told["door"].isdigit():
+        return int(told["door"])
+    if "ready" in told:
+        reason = ran.stderr.strip()[-300:] or _end(ran.end)
+        raise OpeningFailed("python", _without(wishes, reason))
+    raise StreamBroken(f"nothing was made ready: {_end(ran.end)} {ran.stderr[-300:]}")
+
+
+def _without(wishes: Wishes, reason: str) -> str:
+    return (
+        f"no {wishes.python} of version 3.8 or newer works in the image ({reason});"
+        " use an image that has python3"
+    )
+
+
+def _end(end: CommandEnded) -> str:
+    return end.reason or f"its command ended with {end.code}"
