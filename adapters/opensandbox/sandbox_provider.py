@@ -197,7 +197,8 @@ class OpenSandboxProvider:
     async def find(self, label: ClaimLabel) -> OpenSandbox | None:
         """Return the live sandbox of a claim, or None when there was seen to be none."""
         for facts in await sandboxes_of(self._lifecycle, label):
-            if facts.is_live and label_of(facts.metadata) == label:
+            # A moment after its end, the server has no word yet for how it is.
+            if label_of(facts.metadata) == label and not _end_of(facts):
                 return self._of_claim(label.claim, facts)
         return None
 
@@ -393,8 +394,8 @@ class OpenSandboxProvider:
             raise self._lost(reference, "there is no such sandbox")
         if facts.state is State.PAUSED:
             raise self._lost(reference, "it is frozen")
-        if not facts.is_live:
-            raise self._lost(reference, facts.end_reason)
+        if reason := _end_of(facts):
+            raise self._lost(reference, reason)
 
     def _lost(self, sandbox: str, reason: str) -> SandboxLost:
         return SandboxLost(provider=self.name, sandbox=sandbox, reason=reason)
@@ -406,6 +407,14 @@ class OpenSandboxProvider:
 def scratch_folder(claim: str) -> str:
     """Return the folder for what is put down on behalf of `claim`."""
     return f"/tmp/.run-{hashlib.sha256(claim.encode()).hexdigest()[:SCRATCH_HEX]}"
+
+
+def _end_of(facts: SandboxFacts) -> str:
+    """Return how a sandbox ended; empty for one that lives."""
+    limit = seconds_of(facts.metadata, EXPIRES)
+    if limit is not None and limit <= time.time():
+        return "expired: its lifetime is over"
+    return "" if facts.is_live else facts.end_reason
 
 
 def _not_ready(making: Making, facts: SandboxFacts | None, said: str) -> CreateFailed:
