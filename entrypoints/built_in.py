@@ -136,6 +136,16 @@ def _agent_sandbox() -> ProviderPlugIn:
     return provider_plug_in(AgentSandboxOptions, opened)
 
 
+def _opensandbox() -> ProviderPlugIn:
+    from ..adapters.opensandbox import open_opensandbox
+    from .opensandbox_options import OpenSandboxOptions
+
+    def opened(surroundings: Surroundings, options: OpenSandboxOptions) -> Opened:
+        return open_opensandbox(options.config(surroundings))
+
+    return provider_plug_in(OpenSandboxOptions, opened)
+
+
 def _oracle() -> HarnessPlugIn:
     from ..adapters.harnesses.oracle import OracleHarness
 
@@ -216,6 +226,7 @@ PROVIDERS: Final[Mapping[str, BuiltIn[ProviderPlugIn]]] = {
     "agent_sandbox": BuiltIn(load=_agent_sandbox, extra="kubernetes"),
     "docker": BuiltIn(load=_docker, extra="docker"),
     "local": BuiltIn(load=_local),
+    "opensandbox": BuiltIn(load=_opensandbox),
 }
 HARNESSES: Final[Mapping[str, BuiltIn[HarnessPlugIn]]] = {
     "claude_code": BuiltIn(load=_claude_code),

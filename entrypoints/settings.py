@@ -178,7 +178,17 @@ class SandboxSettings:
     )
     network: Network = attrs.field(
         default=Network.DEFAULT,
-        metadata=doc("none: nothing but itself. default: what the provider gives."),
+        metadata=doc(
+            "none: nothing but itself. listed: what reachable names. default: what the"
+            " provider gives."
+        ),
+    )
+    reachable: tuple[Name, ...] = attrs.field(
+        default=(),
+        metadata=doc(
+            'What the network "listed" lets through: host names, "*." and a name for all'
+            " below it, addresses. The model needs no entry: its calls go by the relay."
+        ),
     )
     mounts: tuple[MountSettings, ...] = attrs.field(
         default=(),
@@ -237,6 +247,7 @@ class SandboxSettings:
             memory_mib=self.memory_mib,
             processes_max=self.processes_max,
             network=self.network,
+            reachable=self.reachable,
             mounts=tuple(
                 Mount(source=m.source, target=m.target, read_only=m.read_only)
                 for m in self.mounts

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import attrs
 
-from ..worker_scripts.making_ready import MAKE_READY
+from ..worker_scripts import MAKE_READY
 from .attached_exec import WorkerStream
 from .container_config import ROOT
 from .engine import Engine

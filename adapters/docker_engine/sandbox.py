@@ -53,8 +53,7 @@ from ...ports.required.sandbox_provider import (
     ProviderUnreachable,
     Unsupported,
 )
-from ..worker_scripts import bootstrap
-from ..worker_scripts.making_ready import COUNT_OOM_KILLS
+from ..worker_scripts import COUNT_OOM_KILLS, bootstrap
 from .attached_exec import WorkerStream
 from .bulk_files import BULK_BYTES_MAX, BULK_BYTES_MIN, BulkBroken, BulkFiles, NotBulk
 from .container_config import ROOT

@@ -32,6 +32,7 @@ from ...ports.required.sandbox_provider import (
     ClaimTaken,
     CreateFailed,
     ListedSandbox,
+    Network,
     SandboxSpec,
     SpecRefused,
     Unsupported,
@@ -135,7 +136,8 @@ class DockerSandboxProvider:
     @property
     def capabilities(self) -> Capabilities:
         """All of them, but for what needs the engine to be on this host."""
-        address, able = self._engine.address, set(Capability)
+        address, able = self._engine.address, {*Capability}
+        able.discard(Capability.NETWORK_LISTED)
         if not address.is_here:
             able.discard(Capability.PORTS)
         if address.path is None:
@@ -157,6 +159,12 @@ class DockerSandboxProvider:
                 provider=self.name,
                 capability=Capability.PORTS.value,
                 detail="the engine is on another host, and ports are for its loopback",
+            )
+        if spec.network is Network.LISTED:
+            raise Unsupported(
+                provider=self.name,
+                capability=Capability.NETWORK_LISTED.value,
+                detail="its networks are open or closed as a whole",
             )
         making = Making(
             engine=self._engine,

@@ -36,6 +36,11 @@ def check_spec(provider: str, spec: SandboxSpec) -> None:
         (Capability.USERS, spec.user is not None, f"user {spec.user!r}"),
         (Capability.RESOURCE_LIMITS, _limits(spec), "cpus, memory_mib, processes_max"),
         (Capability.NETWORK_NONE, spec.network is Network.NONE, "network none"),
+        (
+            Capability.NETWORK_LISTED,
+            spec.network is Network.LISTED,
+            f"network listed, reachable {spec.reachable}",
+        ),
         (Capability.MOUNTS, bool(spec.mounts), "mounts"),
         (Capability.PORTS, bool(spec.ports), f"ports {spec.ports}"),
         (Capability.ENTRYPOINT, spec.entrypoint is not None, "entrypoint"),

@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 import attrs
 
-from ..worker_scripts import keyed
-from ..worker_scripts.making_ready import MAKE_READY
+from ..worker_scripts import MAKE_READY, keyed
 from .command_events import CommandEnded, StreamBroken
 from .execd import Execd, ExecdGone, Ran
 from .lifecycle_facts import ApiRefused

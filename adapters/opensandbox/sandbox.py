@@ -8,7 +8,6 @@ way is never done again.
 """
 
 import logging
-import ssl
 import time
 from collections.abc import (
     AsyncGenerator,
@@ -20,14 +19,12 @@ from collections.abc import (
 from contextlib import asynccontextmanager
 
 import anyio
-import anyio.abc
 import attrs
 
 from ...ports.provided.worker_channel import (
     ChannelEnded,
     WorkerChannel,
     WorkerFailed,
-    WorkerHello,
 )
 from ...ports.required.byte_stream import ByteStream
 from ...ports.required.sandbox import (
@@ -53,17 +50,16 @@ from ...ports.required.sandbox_provider import (
     ProviderUnreachable,
     Unsupported,
 )
-from ..worker_scripts.making_ready import COUNT_OOM_KILLS
+from ..worker_scripts import COUNT_OOM_KILLS
 from .command_events import StreamBroken
-from .execd import Execd, ExecdGone
+from .execd import ExecdGone
 from .lifecycle_facts import ApiRefused, SandboxFacts, State
-from .opening import OpeningFailed, Wishes, open_door, until_answering
+from .opening import OpeningFailed, until_answering
 from .places import Places
 from .spec_terms import ROOT
-from .tunnel import DoorAddress, NoDoor, open_tunnel
+from .tunnel import NoDoor
+from .way_in import ANSWERING_SECONDS, Berth, WayIn
 
-ANSWERING_SECONDS = 10.0
-"""How long execd of a sandbox that was ready before may take to answer again."""
 LOOK_SECONDS = 0.1
 OPENINGS_IN_ROW_MAX = 5
 BACKSTOP_SECONDS = 45.0
@@ -94,23 +90,6 @@ _LIVENESS = {
 }
 
 
-@attrs.frozen(kw_only=True)
-class Berth:
-    """Which sandbox it is, and how it is used."""
-
-    provider: str
-    sandbox_id: str
-    workdir: str
-    scratch: str
-    user: str
-    expires_at: float | None
-    """When it ends at the latest, however often it is renewed."""
-    token: str = attrs.field(repr=False)
-    """What its execd asks for; empty where it asks for nothing."""
-    ports: frozenset[int] = frozenset()
-    is_borrowed: bool = False
-
-
 class OpenSandbox:
     """A sandbox that an OpenSandbox server made."""
 
@@ -119,20 +98,15 @@ class OpenSandbox:
         berth: Berth,
         *,
         places: Places,
-        tasks: anyio.abc.TaskGroup,
-        python: str,
-        trust: ssl.SSLContext | None,
+        way: WayIn,
         on_disconnect: Callable[[], None],
     ) -> None:
-        """Use a sandbox; channels run in `tasks`, the provider's."""
+        """Use a sandbox."""
         self._berth = berth
         self._places = places
-        self._tasks = tasks
-        self._python = python
-        self._trust = trust
+        self._way = way
         self._on_disconnect = on_disconnect
         self._finding = anyio.Lock()
-        self._door: DoorAddress | None = None
         self._channel: WorkerChannel | None = None
         self._openings_in_row = 0
         self._lost_reason: str | None = None
@@ -165,8 +139,7 @@ class OpenSandbox:
         Raises:
             OpeningFailed, ExecdGone, NoDoor, ChannelEnded: It cannot be made ready.
         """
-        execd = await self._places.execd(self._berth.sandbox_id, self._berth.token)
-        await until_answering(execd, look, seconds=seconds)
+        await until_answering(await self._way.execd(), look, seconds=seconds)
         await self._take_channel()
 
     def expire_at(self, expires_at: float) -> None:
@@ -241,10 +214,7 @@ class OpenSandbox:
         """Run a program in the sandbox with its streams attached."""
         async with self._told("open a process"):
             await self._take_channel()
-            assert self._door is not None
-            stream = await open_tunnel(
-                self._door, argv=argv, user=self._berth.user, trust=self._trust
-            )
+            stream = await self._way.open_program(argv)
         try:
             yield stream
         finally:
@@ -309,6 +279,10 @@ class OpenSandbox:
         except _Broken as broken:
             _log.warning("%s keeps its scratch folder: %s", self.sandbox_id, broken)
 
+    def _forget(self, channel: WorkerChannel) -> None:
+        if self._channel is channel:
+            self._channel = None
+
     async def _was_killed_for_memory(self) -> bool:
         """Look at the kernel's count: the server does not tell of it."""
         if self._channel is None:
@@ -333,63 +307,11 @@ class OpenSandbox:
                     raise ExecdGone(
                         f"its worker ended {OPENINGS_IN_ROW_MAX} times in a row"
                     )
-                self._channel = await self._open(patience)
+                self._channel = await self._way.open_worker(
+                    patience=patience, forget=self._forget
+                )
                 self._openings_in_row += 1
             return self._channel
-
-    async def _open(self, patience: float) -> WorkerChannel:
-        if self._door is not None:
-            try:
-                return await self._open_channel(self._door)
-            except (NoDoor, ChannelEnded) as gone:
-                _log.info("%s: another door is made: %s", self.sandbox_id, gone)
-                self._door = None
-        execd = await self._places.execd(self._berth.sandbox_id, self._berth.token)
-        door = await self._made_door(execd, patience)
-        channel = await self._open_channel(door)
-        self._door = door
-        return channel
-
-    async def _made_door(self, execd: Execd, patience: float) -> DoorAddress:
-        wishes = Wishes(
-            workdir=self._berth.workdir,
-            user=self._berth.user,
-            scratch=self._berth.scratch,
-            python=self._python,
-        )
-        until = anyio.current_time() + patience
-        while True:
-            try:
-                return await open_door(execd, wishes)
-            except ExecdGone:
-                # It reads as running before execd listens, and after it was killed.
-                if anyio.current_time() > until:
-                    raise
-            await anyio.sleep(LOOK_SECONDS)
-
-    async def _open_channel(self, door: DoorAddress) -> WorkerChannel:
-        channel = WorkerChannel(await open_tunnel(door, trust=self._trust))
-        try:
-            hello: WorkerHello = await self._tasks.start(self._run_channel, channel)
-        except BaseException:
-            await channel.aclose()  # The task may not have begun, nor will it.
-            raise
-        _log.debug("%s: a worker on Python %s", self.sandbox_id, hello)
-        return channel
-
-    async def _run_channel(
-        self,
-        channel: WorkerChannel,
-        *,
-        task_status: anyio.abc.TaskStatus[WorkerHello],
-    ) -> None:
-        try:
-            await channel.run(task_status=task_status)
-        finally:
-            if self._channel is channel:
-                self._channel = None
-            with anyio.CancelScope(shield=True):
-                await channel.aclose()
 
     @asynccontextmanager
     async def _told(self, operation: str) -> AsyncGenerator[None]:
@@ -418,11 +340,14 @@ class OpenSandbox:
         while True:
             try:
                 facts = await self._facts()
-                if facts is None or not facts.is_live:
-                    self._lost_reason = self._end_reason(facts)
-                    return self._lost_reason
-                if facts.state is State.PAUSED:
-                    return None
+            except (ApiRefused, ProviderUnreachable, ProviderForbidden):
+                return None
+            if facts is None or not facts.is_live:
+                self._lost_reason = self._end_reason(facts)
+                return self._lost_reason
+            if facts.state is State.PAUSED:
+                return None
+            try:
                 await self._take_channel(patience=0.0)
                 return None
             except SandboxLost as lost:
@@ -430,17 +355,23 @@ class OpenSandbox:
             except (ProviderUnreachable, ProviderForbidden, OpeningFailed):
                 return None
             except _Broken as broken:
-                if anyio.current_time() < until:
-                    await anyio.sleep(LOOK_SECONDS)
-                    continue
-                if not isinstance(broken, ExecdGone | NoDoor):
-                    _log.warning("%s takes no commands: %s", self.sandbox_id, broken)
-                    return None
-                self._lost_reason = (
-                    "its execd is gone, as when it ran out of memory, and nothing"
-                    f" starts it again ({broken})"
-                )
-                return self._lost_reason
+                if anyio.current_time() > until:
+                    return self._given_up(facts, broken)
+            await anyio.sleep(LOOK_SECONDS)
+
+    def _given_up(self, facts: SandboxFacts, broken: Exception) -> str | None:
+        """Take a sandbox for lost in which nobody answers any more.
+
+        The server's own words go along: it may know why, and nobody here does.
+        """
+        if isinstance(broken, ExecdGone | NoDoor):
+            self._lost_reason = (
+                f"nobody in it answers any more ({broken}), and the server calls it"
+                f" {facts.word} ({facts.reason})"
+            )
+            return self._lost_reason
+        _log.warning("%s takes no commands: %s", self.sandbox_id, broken)
+        return None
 
     async def _facts(self) -> SandboxFacts | None:
         return await self._places.lifecycle.get(self._berth.sandbox_id)

@@ -6,8 +6,6 @@ ready when our worker answers in it, not when the server says `Running`; its
 lifetime counts from then. The server ends it, whether Livery still lives or not.
 """
 
-import hashlib
-import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -34,38 +32,39 @@ from ...ports.required.sandbox_provider import (
     SandboxSpec,
     SpecRefused,
 )
-from ..http_client import Patience, open_http_client
+from ..http_client import open_http_client
+from .berths import Berth, berth_of_borrower, berth_of_claim
 from .command_events import StreamBroken
+from .config import OpenSandboxConfig
 from .ending import remove, set_frozen
+from .enforcement import Enforcement
 from .execd import ExecdGone
 from .lifecycle import KEY_HEADER, Lifecycle
 from .lifecycle_facts import ApiRefused, SandboxFacts, State
 from .making import Made, Making, sandboxes_of
 from .metadata import (
     EXPIRES,
-    LIFETIME,
     MAKING,
     OWNER,
-    TOKEN,
-    USER,
-    WORKDIR,
-    decoded,
     encoded,
     label_of,
-    ports_of,
     seconds_of,
 )
+from .network_policy import policy_of
 from .opening import OpeningFailed
 from .places import Places
 from .renewing import Renewals
-from .sandbox import Berth, OpenSandbox
-from .spec_terms import ROOT, check_spec
+from .sandbox import OpenSandbox
+from .spec_terms import check_spec
 from .tunnel import NoDoor
+from .way_in import WayIn
 
 CONNECT_SECONDS = 60.0
-SCRATCH_HEX = 12
 DESCRIPTOR_WORDS = frozenset({"sandbox_id", "workdir", "ports"})
-CAPABILITIES = frozenset(Capability) - {Capability.NETWORK_NONE, Capability.MOUNTS}
+EGRESS = frozenset({Capability.NETWORK_NONE, Capability.NETWORK_LISTED})
+"""Where the server enforces policies; nothing goes out, but an interface stays."""
+MOUNTING = frozenset({Capability.MOUNTS})
+CAPABILITIES = frozenset(Capability) - EGRESS - MOUNTING - {Capability.HOST_FILES}
 
 _NotReady = (
     ApiRefused,
@@ -76,30 +75,6 @@ _NotReady = (
     StreamBroken,
     WorkerFailed,
 )
-
-
-@attrs.frozen(kw_only=True)
-class OpenSandboxConfig:
-    """How the server is used."""
-
-    name: str = "opensandbox"
-    """The provider's name in configuration and messages."""
-    address: str = "http://127.0.0.1:8080"
-    api_key: str = attrs.field(default="", repr=False)
-    image: str | None = None
-    """For specs that name none."""
-    through_server: bool = False
-    """Whether sandboxes are reached by the server's own proxy."""
-    endpoint_scheme: str = "http"
-    """Of the addresses of sandboxes, which the server gives without one."""
-    host_mounts: bool = False
-    """Whether the server allow-lists folders of its host."""
-    lease_seconds: float = 3600.0
-    """How far ahead of now a sandbox in use is to end."""
-    python: str = "python3"
-    """What is looked for in an image to run the worker."""
-    patience: Patience = attrs.field(factory=Patience)
-    trust: ssl.SSLContext | None = None
 
 
 @asynccontextmanager
@@ -162,6 +137,12 @@ class OpenSandboxProvider:
         self._lifecycle = places.lifecycle
         self._renewals = renewals
         self._tasks = tasks
+        self._enforcement = Enforcement(
+            lifecycle=places.lifecycle,
+            python=config.python,
+            addresses=config.probe_addresses,
+            names=config.probe_names,
+        )
         self._making: dict[ClaimLabel, anyio.Lock] = {}
 
     @property
@@ -171,10 +152,13 @@ class OpenSandboxProvider:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Nearly all; a sandbox keeps a network interface, for execd."""
+        """What any server can do, and what this one is configured to."""
+        more: Capabilities = frozenset()
+        if self._config.egress:
+            more |= EGRESS
         if self._config.host_mounts:
-            return CAPABILITIES | {Capability.MOUNTS}
-        return CAPABILITIES
+            more |= MOUNTING
+        return CAPABILITIES | more
 
     async def create(self, label: ClaimLabel, spec: SandboxSpec) -> OpenSandbox:
         """Make the sandbox of a claim, or return the one that it has.
@@ -185,7 +169,13 @@ class OpenSandboxProvider:
         if spec.image is None and "snapshot" not in spec.provider_options:
             spec = attrs.evolve(spec, image=self._config.image)
         check_spec(spec, provider=self.name, capabilities=self.capabilities)
-        making = Making(lifecycle=self._lifecycle, label=label, spec=spec, policy=None)
+        policy = policy_of(spec)
+        making = Making(
+            lifecycle=self._lifecycle,
+            label=label,
+            spec=spec,
+            policy=None if policy is None else policy.to_words(),
+        )
         async with self._alone(label):
             made = await making.make()
             try:
@@ -212,16 +202,8 @@ class OpenSandboxProvider:
         self._demand_lendable(reference, facts)
         assert facts is not None
         sandbox = self._sandbox(
-            Berth(
-                provider=self.name,
-                sandbox_id=facts.sandbox_id,
-                workdir=access.workdir,
-                scratch=scratch_folder(borrower),
-                user=decoded(facts.metadata, USER) or ROOT,
-                expires_at=seconds_of(facts.metadata, EXPIRES) or facts.expires_at,
-                token=decoded(facts.metadata, TOKEN) or "",
-                ports=ports_of(facts.metadata),
-                is_borrowed=True,
+            berth_of_borrower(
+                facts, provider=self.name, borrower=borrower, workdir=access.workdir
             )
         )
 
@@ -313,6 +295,7 @@ class OpenSandboxProvider:
         try:
             with anyio.fail_after(budget):
                 await sandbox.make_ready(look, seconds=budget)
+                await self._enforcement.demand(making.spec, sandbox)
                 if MAKING in made.facts.metadata:
                     limit = await self._begin_lifetime(making, made)
                     sandbox.expire_at(limit)
@@ -345,37 +328,25 @@ class OpenSandboxProvider:
         return limit
 
     def _of_claim(self, claim: ClaimId, facts: SandboxFacts) -> OpenSandbox:
-        metadata = facts.metadata
-        limit = seconds_of(metadata, EXPIRES)
-        if limit is not None:
-            self._renewals.keep(facts.sandbox_id, limit)
-        elif (lifetime := seconds_of(metadata, LIFETIME)) is not None:
-            limit = time.time() + lifetime
-        return self._sandbox(
-            Berth(
-                provider=self.name,
-                sandbox_id=facts.sandbox_id,
-                workdir=decoded(metadata, WORKDIR) or "/",
-                scratch=scratch_folder(claim),
-                user=decoded(metadata, USER) or ROOT,
-                expires_at=limit,
-                token=decoded(metadata, TOKEN) or "",
-                ports=ports_of(metadata),
-            )
-        )
+        berth = berth_of_claim(facts, provider=self.name, claim=claim)
+        if EXPIRES in facts.metadata and berth.expires_at is not None:
+            self._renewals.keep(berth.sandbox_id, berth.expires_at)
+        return self._sandbox(berth)
 
     def _sandbox(self, berth: Berth) -> OpenSandbox:
         def on_disconnect() -> None:
             if not berth.is_borrowed:
                 self._renewals.forget(berth.sandbox_id)
 
-        return OpenSandbox(
-            berth,
+        way = WayIn(
+            berth=berth,
             places=self._places,
             tasks=self._tasks,
             python=self._config.python,
             trust=self._config.trust,
-            on_disconnect=on_disconnect,
+        )
+        return OpenSandbox(
+            berth, places=self._places, way=way, on_disconnect=on_disconnect
         )
 
     def _reference(self, access: SandboxAccess) -> str:
@@ -402,11 +373,6 @@ class OpenSandboxProvider:
 
     def _refused(self, field: str, reason: str) -> SpecRefused:
         return SpecRefused(provider=self.name, field=field, reason=reason)
-
-
-def scratch_folder(claim: str) -> str:
-    """Return the folder for what is put down on behalf of `claim`."""
-    return f"/tmp/.run-{hashlib.sha256(claim.encode()).hexdigest()[:SCRATCH_HEX]}"
 
 
 def _end_of(facts: SandboxFacts) -> str:

@@ -38,6 +38,7 @@ from .metadata import (
     WORKDIR,
     encoded,
 )
+from .network_policy import check_reachable
 
 ROOT = "0:0"
 SECONDS_MAX = 365 * 86_400.0
@@ -141,6 +142,7 @@ def check_spec(
             f"more than 0 and at most {SECONDS_MAX:.0f} seconds are needed",
         )
     _check_options(spec, check=_Check(provider))
+    check_reachable(spec, provider=provider)
 
 
 def _check_abilities(
@@ -152,10 +154,11 @@ def _check_abilities(
                 provider=provider, capability=capability.value, detail=detail
             )
 
-    if spec.network is Network.NONE:
+    if spec.network is not Network.DEFAULT:
+        listed = spec.network is Network.LISTED
         need(
-            Capability.NETWORK_NONE,
-            "its sandboxes keep a network interface, for execd",
+            Capability.NETWORK_LISTED if listed else Capability.NETWORK_NONE,
+            "egress is off in its options; the server needs its egress sidecar for it",
         )
     if spec.processes_max is not None:
         raise Unsupported(

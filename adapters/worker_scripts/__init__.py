@@ -10,6 +10,18 @@ import ast
 import functools
 from importlib.resources import files
 
+from .making_ready import COUNT_OOM_KILLS, MAKE_READY
+
+__all__ = [
+    "COUNT_OOM_KILLS",
+    "MAKE_READY",
+    "PROGRAMS",
+    "PYTHON_OLDEST",
+    "bootstrap",
+    "keyed",
+    "program",
+]
+
 PYTHON_OLDEST = (3, 8)
 PROGRAMS = (
     "worker",

@@ -26,7 +26,7 @@ from ...ports.required.sandbox import (
     Signalled,
     TimedOut,
 )
-from ...ports.required.sandbox_provider import Network, SandboxSpec
+from ...ports.required.sandbox_provider import Network, SandboxSpec, narrower
 from ...ports.required.task_source import NoSolution
 from ...ports.required.world import GraderPlan, GraderRun, TaskRefused
 from .strict import Mistaken
@@ -126,17 +126,27 @@ def _read(task: Task) -> WorkspaceTask:
 
 
 def _bent(configured: SandboxSpec, wishes: Wishes) -> SandboxSpec:
-    closed = Network.NONE in (configured.network, wishes.network)
+    network = narrower(configured.network, wishes.network)
     return attrs.evolve(
         configured,
         env={**configured.env, **wishes.env},
-        network=Network.NONE if closed else Network.DEFAULT,
+        network=network,
+        reachable=_reachable(configured, wishes) if network is Network.LISTED else (),
         image=_first(wishes.image, configured.image),
         user=_first(wishes.user, configured.user),
         cpus=_first(wishes.cpus, configured.cpus),
         memory_mib=_first(wishes.memory_mib, configured.memory_mib),
         processes_max=_first(wishes.processes_max, configured.processes_max),
     )
+
+
+def _reachable(configured: SandboxSpec, wishes: Wishes) -> tuple[str, ...]:
+    """Return what a task reaches: of two lists, what both name."""
+    if wishes.network is not Network.LISTED:
+        return configured.reachable
+    if configured.network is not Network.LISTED:
+        return wishes.reachable
+    return tuple(one for one in wishes.reachable if one in configured.reachable)
 
 
 def _first(wished: T | None, configured: T | None) -> T | None:

@@ -8,7 +8,7 @@ numbers. What is wrong is told with the path of each field, all of it at once.
 import posixpath
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, NewType
+from typing import Any, Final, NewType, cast
 
 import attrs
 from cattrs import Converter
@@ -51,6 +51,7 @@ Cpus = NewType("Cpus", float)
 MemoryMib = NewType("MemoryMib", int)
 Processes = NewType("Processes", int)
 Words = NewType("Words", tuple[str, ...])
+Targets = NewType("Targets", tuple[str, ...])
 """A command, word by word."""
 Environment = NewType("Environment", Mapping[str, str])
 FolderPath = NewType("FolderPath", str)
@@ -90,6 +91,8 @@ class Wishes:
     memory_mib: MemoryMib | None = None
     processes_max: Processes | None = None
     network: Network = Network.DEFAULT
+    reachable: Targets = Targets(())
+    """With the network "listed": what the task reaches."""
 
 
 @attrs.frozen(kw_only=True)
@@ -211,6 +214,14 @@ def _to_environment(value: object) -> Environment:
     return Environment(values)
 
 
+def _to_targets(value: object) -> Targets:
+    expected = "a list of host names and addresses"
+    if not isinstance(value, list):
+        raise ValueError(wrong(value, expected))
+    found = cast("list[object]", value)
+    return Targets(tuple(to_text(one, expected) for one in found))
+
+
 def _to_folder(value: object) -> FolderPath:
     expected = 'an absolute folder, "/workspace" say'
     path = to_text(value, expected)
@@ -266,6 +277,7 @@ def _converter() -> Converter:
         MemoryMib: partial(_to_count, most=MEMORY_MIB_MAX, expected=mebibytes),
         Processes: partial(_to_count, most=PROCESSES_MAX, expected=processes),
         Words: _to_words,
+        Targets: _to_targets,
         Environment: _to_environment,
         FolderPath: _to_folder,
         RelativePath: to_relative_path,

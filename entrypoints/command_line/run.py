@@ -87,7 +87,9 @@ def to_limit(
     "--harness", metavar="NAME", help="oracle, nop, command, claude_code, or a block."
 )
 @click.option(
-    "--sandbox", metavar="NAME", help="local, docker, agent_sandbox, or a block."
+    "--sandbox",
+    metavar="NAME",
+    help="local, docker, opensandbox, agent_sandbox, or a block.",
 )
 @click.option(
     "--concurrency",

@@ -67,7 +67,7 @@ class OpenGateway:
         """Return whether a sandbox of that kind needs the relay."""
         if Capability.ISOLATION not in capabilities:
             return False  # It is this host, and has its loopback.
-        return network is Network.NONE or not self.has_advertised_url
+        return network is not Network.DEFAULT or not self.has_advertised_url
 
 
 @asynccontextmanager

@@ -237,6 +237,9 @@ async def what_it_cannot_do_is_refused(context: ProviderContext) -> None:
     asks = {
         Capability.IMAGES: attrs.evolve(plain, image="livery-no-such-image"),
         Capability.NETWORK_NONE: attrs.evolve(plain, network=Network.NONE),
+        Capability.NETWORK_LISTED: attrs.evolve(
+            plain, network=Network.LISTED, reachable=("model.test",)
+        ),
         Capability.RESOURCE_LIMITS: attrs.evolve(plain, memory_mib=512),
         Capability.MOUNTS: attrs.evolve(plain, mounts=(mount,)),
         Capability.PORTS: attrs.evolve(plain, ports=(8080,)),

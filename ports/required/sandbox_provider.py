@@ -26,6 +26,7 @@ class Capability(StrEnum):
     """Commands cannot reach the host's files and processes."""
     IMAGES = "images"
     NETWORK_NONE = "network none"
+    NETWORK_LISTED = "network listed"
     RESOURCE_LIMITS = "resource limits"
     MOUNTS = "mounts"
     HOST_FILES = "files of this host"
@@ -42,10 +43,17 @@ Capabilities = frozenset[Capability]
 
 
 class Network(StrEnum):
-    """What a sandbox reaches: nothing at all, or what the provider gives."""
+    """What a sandbox reaches: nothing, what is listed, or what the provider gives."""
 
     NONE = "none"
+    LISTED = "listed"
+    """What `SandboxSpec.reachable` names, and nothing else."""
     DEFAULT = "default"
+
+
+def narrower(one: Network, other: Network) -> Network:
+    """Return which of the two lets less out."""
+    return next(network for network in Network if network in (one, other))
 
 
 @attrs.frozen(kw_only=True)
@@ -70,6 +78,8 @@ class SandboxSpec:
     memory_mib: int | None = None
     processes_max: int | None = None
     network: Network = Network.DEFAULT
+    reachable: tuple[str, ...] = ()
+    """With `Network.LISTED`: host names, `*.` and a name for all below it, addresses."""
     mounts: tuple[Mount, ...] = ()
     ports: tuple[int, ...] = ()
     """Ports of the sandbox that this host must reach."""

@@ -27,7 +27,7 @@ from livery.ports.required.sandbox_provider import (
 
 from . import raw_engine
 
-CAPABILITIES = frozenset(Capability)
+CAPABILITIES = frozenset(Capability) - {Capability.NETWORK_LISTED}
 USER = "1000:1000"
 OTHER_USER = "12345:12345"
 SMALL_FOLDER = "/dev/shm"

@@ -9,14 +9,18 @@ has the host's other files. `faults` has it go wrong on purpose.
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -34,10 +38,21 @@ PREFIX = "/v1/sandboxes"
 
 _INSIDE = """\
 set -e
+mount -t tmpfs tmpfs /opt
+mkdir /opt/opensandbox /opt/stand-in
+python3 -I -S -c '
+import fcntl, socket, struct
+with socket.socket() as any:
+    try:
+        fcntl.ioctl(any, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))
+    except PermissionError:
+        pass  # It is up: the network is the host'"'"'s.
+'
+mount --bind "$STAND_IN_FOLDER" /opt/stand-in
 mount -t tmpfs -o size=64m,mode=1777 tmpfs /tmp
 mount -t tmpfs -o size=2m,mode=1777 tmpfs /dev/shm
-mount -t tmpfs tmpfs /opt
-mkdir /opt/opensandbox
+if [ "$STAND_IN_IS_CUT" ]; then mount -t sysfs sysfs /sys; fi
+if [ -s /opt/stand-in/hosts ]; then mount --bind /opt/stand-in/hosts /etc/hosts; fi
 cp "$0"/execd.py /opt/opensandbox/execd
 cp "$0"/bootstrap.sh /opt/opensandbox/bootstrap.sh
 exec /opt/opensandbox/bootstrap.sh "$@"
@@ -57,6 +72,9 @@ class StandInSandbox:
     is_paused: bool = False
     policy: dict[str, Any] | None = None
     """What the server says is in force."""
+    folder: Path
+    """Seen inside; execd listens there too, for a sandbox without a network."""
+    forwarder: "Forwarder"
 
     def signal(self, number: int) -> None:
         for pid in _tree(self.process.pid):
@@ -72,6 +90,8 @@ class StandInSandbox:
             for pid in _children(self.process.pid):
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
+        self.forwarder.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def state(self) -> tuple[str, str]:
         code = self.process.poll()
@@ -171,21 +191,32 @@ class StandInServer:
         self.of_claim(claim).end()
 
     def make(self, words: dict[str, Any]) -> StandInSandbox:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = int(free.getsockname()[1])
+        forgets = self.enforcement == "forgotten"
+        cut = bool(words.get("networkPolicy")) and not forgets
+        folder = Path(tempfile.mkdtemp(prefix="livery-stand-in-"))
+        folder.chmod(0o755)
+        if cut and self.enforcement == "addresses alone":
+            (folder / "hosts").write_text(
+                "127.0.0.1 localhost\n192.0.2.1 example.com\n"
+            )
+        # A half that filters names alone leaves the network as it is.
+        network = ("--net",) if cut and self.enforcement != "names alone" else ()
+        forwarder = Forwarder(folder / "execd.sock")
         sandbox_id = str(uuid.uuid4())
         bin_folder = Path(sys.executable).resolve().parent
         environment = {
             "PATH": f"{bin_folder}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             "HOME": "/root",
             "OPENSANDBOX_ID": sandbox_id,
-            "STAND_IN_LISTEN": f"127.0.0.1:{port}",
+            "STAND_IN_LISTEN": str(folder / "execd.sock"),
+            "STAND_IN_FOLDER": str(folder),
+            "STAND_IN_IS_CUT": "yes" if network else "",
             **{k: v for k, v in (words.get("env") or {}).items() if v is not None},
         }
         process = subprocess.Popen(
             [
                 *peers.namespaces(),
+                *network,
                 *("/bin/sh", "-c", _INSIDE, str(FOLDER)),
                 *words["entrypoint"],
             ],
@@ -203,8 +234,10 @@ class StandInServer:
             metadata=dict(words.get("metadata") or {}),
             created_at=now,
             expires_at=now + timeout if timeout else None,
-            port=port,
+            port=forwarder.port,
             process=process,
+            folder=folder,
+            forwarder=forwarder,
         )
         self.sandboxes[sandbox_id] = sandbox
         return sandbox
@@ -215,6 +248,68 @@ class StandInServer:
                 if sandbox.expires_at and sandbox.expires_at <= time.time():
                     sandbox.end()
                     self.sandboxes.pop(sandbox.sandbox_id, None)
+
+
+class Forwarder:
+    """A port of this host that leads to a unix socket, wherever that is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port = int(self._listener.getsockname()[1])
+        self._is_over = False
+        self._open: set[socket.socket] = set()
+        self._threads = [threading.Thread(target=self._run, daemon=True)]
+        self._threads[0].start()
+
+    def stop(self) -> None:
+        """Close everything, and wait until nobody is at work any more."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for one in list(self._open):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._carry, args=(connection,))
+            self._threads.append(thread)
+            thread.start()
+
+    def _carry(self, connection: socket.socket) -> None:
+        behind = socket.socket(socket.AF_UNIX)
+        with connection, behind:
+            try:
+                behind.connect(str(self._path))
+            except OSError:
+                # As of a port that nobody listens at.
+                linger = struct.pack("ii", 1, 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                return
+            self._open |= {connection, behind}
+            back = threading.Thread(target=_pump, args=(behind, connection))
+            back.start()
+            _pump(connection, behind)
+            back.join()
+            self._open -= {connection, behind}
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := source.recv(256 * 1024):
+            target.sendall(piece)
+    for end in (source, target):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
 
 
 class _Http(ThreadingHTTPServer):
@@ -274,7 +369,9 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(delay)
         sandbox = server.make(words)
         if policy is not None:
-            sandbox.policy = policy
+            told = {"defaultAction": "allow", "egress": []}
+            forgets = server.fault("forget_policy")
+            sandbox.policy = told if forgets else policy
         if server.fault("lose_create_reply"):
             self.close_connection = True
             return self.connection.shutdown(socket.SHUT_RDWR)
@@ -343,7 +440,7 @@ class _Handler(BaseHTTPRequestHandler):
             sandbox.is_paused = pauses
             return self._answer(202, None)
         if act == "networkpolicy":
-            if sandbox.policy is None:
+            if sandbox.policy is None or server.fault("no_sidecar"):
                 return self._refuse(502, "BACKEND_CONNECTION_FAILED", "no sidecar")
             return self._answer(200, {"policy": sandbox.policy})
         return self._refuse(404, "NOT_FOUND", act)

@@ -187,7 +187,11 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     state = Commands()
     token = os.environ.get("EXECD_ACCESS_TOKEN", "")
-    disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        if self.request.family != socket.AF_UNIX:
+            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().setup()
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -722,11 +726,28 @@ class Server(ThreadingHTTPServer):
         pass
 
 
+class UnixServer(Server):
+    address_family = socket.AF_UNIX
+
+    def server_bind(self) -> None:
+        self.socket.bind(self.server_address)
+
+    def get_request(self) -> Any:
+        connection, _ = self.socket.accept()
+        return connection, ("", 0)
+
+
 def main() -> None:
-    # Where a sandbox has the host's network, its port is another one.
-    host, port = os.environ.get("STAND_IN_LISTEN", "0.0.0.0:%d" % PORT).split(":")
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    server = Server((host, int(port)), Handler)
+    # In a sandbox whose network is the host's, or nothing, it is a socket of its own.
+    path = os.environ.get("STAND_IN_LISTEN")
+    if path:
+        path = os.path.join("/opt/stand-in", os.path.basename(path))
+        if os.path.exists(path):
+            os.unlink(path)
+        server = UnixServer(path, Handler)
+    else:
+        server = Server(("0.0.0.0", PORT), Handler)
     server.serve_forever(poll_interval=0.5)
 
 
