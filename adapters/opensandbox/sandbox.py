@@ -51,6 +51,7 @@ from ...ports.required.sandbox_provider import (
     Unsupported,
 )
 from ..worker_scripts import COUNT_OOM_KILLS
+from .berths import Berth
 from .command_events import StreamBroken
 from .execd import ExecdGone
 from .lifecycle_facts import ApiRefused, SandboxFacts, State
@@ -58,7 +59,7 @@ from .opening import OpeningFailed, until_answering
 from .places import Places
 from .spec_terms import ROOT
 from .tunnel import NoDoor
-from .way_in import ANSWERING_SECONDS, Berth, WayIn
+from .way_in import ANSWERING_SECONDS, WayIn
 
 LOOK_SECONDS = 0.1
 OPENINGS_IN_ROW_MAX = 5
