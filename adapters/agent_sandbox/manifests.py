@@ -108,6 +108,11 @@ def check_spec(spec: SandboxSpec, *, provider: str) -> None:
             spec.network is Network.NONE,
             "the pool's template decides what the sandbox reaches",
         ),
+        (
+            Capability.NETWORK_LISTED,
+            spec.network is Network.LISTED,
+            "the pool's template decides what the sandbox reaches",
+        ),
         (Capability.MOUNTS, bool(spec.mounts), "its pods run on other machines"),
     ):
         if is_asked:
