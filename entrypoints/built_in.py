@@ -190,6 +190,12 @@ def _claude_code() -> HarnessPlugIn:
     return harness_plug_in(ClaudeCodeOptions, made)
 
 
+def _simple() -> HarnessPlugIn:
+    from .simple_options import SimpleOptions, simple_harness
+
+    return harness_plug_in(SimpleOptions, simple_harness)
+
+
 def _workspace() -> WorldPlugIn:
     from ..adapters.worlds.workspace import WorkspaceWorld
 
@@ -233,6 +239,7 @@ HARNESSES: Final[Mapping[str, BuiltIn[HarnessPlugIn]]] = {
     "command": BuiltIn(load=_command),
     "nop": BuiltIn(load=_nop),
     "oracle": BuiltIn(load=_oracle),
+    "simple": BuiltIn(load=_simple, extra="server"),
 }
 WORLDS: Final[Mapping[str, BuiltIn[WorldPlugIn]]] = {
     "workspace": BuiltIn(load=_workspace),

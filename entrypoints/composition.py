@@ -55,7 +55,13 @@ from .plug_ins import (
     published_names,
 )
 from .run_plan import RunPlan
-from .run_tasks import RunTasks, check_tasks, load_tasks, solutions_of
+from .run_tasks import (
+    RunTasks,
+    called_solutions_of,
+    check_tasks,
+    load_tasks,
+    solutions_of,
+)
 from .settings import SandboxSettings
 from .settings_reading import SettingsFile, gathered, structured
 from .state_folder import StateFolder, StateFolderUnusable
@@ -138,6 +144,7 @@ def prepare(
             turn_timeout_seconds=plan.harness_block.turn_timeout_seconds,
             world=world,
             solutions=solutions_of(opened, world, tasks),
+            called_solutions=called_solutions_of(world, tasks),
         ),
         options[1],
     )

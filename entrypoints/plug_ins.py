@@ -19,7 +19,7 @@ from ..ports.provided.secret_values import SecretValues
 from ..ports.required.faults import Fault
 from ..ports.required.harness import TURN_TIMEOUT_SECONDS, Harness
 from ..ports.required.sandbox_provider import SandboxProvider
-from ..ports.required.task_source import Solutions, TaskSource
+from ..ports.required.task_source import CallSolutions, Solutions, TaskSource
 from ..ports.required.world import World
 
 O = TypeVar("O")  # noqa: E741 (the options of a plug-in)
@@ -43,6 +43,8 @@ class Surroundings:
     """For a task source or harness: the world that the tasks are in."""
     solutions: Solutions | None = None
     """For a harness: the reference solutions, where the tasks have some."""
+    called_solutions: CallSolutions | None = None
+    """For a harness: the calls of tools that solve the tasks, where those are known."""
 
 
 @attrs.frozen

@@ -21,7 +21,7 @@ from ...ports.provided.agent_sessions import AgentSessions
 from ...ports.provided.sandbox_programs import SandboxProgram
 from ...ports.provided.serve_sessions import Patience, ServedSessions, serve_sessions
 from ...ports.provided.session_sandboxes import OwnSandboxes, SessionSandboxes
-from ...ports.required.harness import Harness
+from ...ports.required.harness import Harness, is_on_host
 from ...ports.required.sandbox import Sandbox
 from ...ports.required.sandbox_provider import ClaimLabel, Network, SandboxProvider
 from ..built_in import HARNESSES, PROVIDERS
@@ -149,7 +149,7 @@ async def _open_sessions(
                 supervisor_program=program(SUPERVISOR),
             ),
             check_tools=tools_check(sites),
-            inspect=_check_python,
+            inspect=None if is_on_host(harness) else _check_python,
             among_others=True,
             outfit=tailor.outfit(sites, artifacts),
         )

@@ -21,6 +21,8 @@ from ..required.harness import (
     CollectedFile,
     Harness,
     HarnessRequest,
+    HostHarness,
+    HostRun,
     Launch,
     Observations,
     Place,
@@ -28,6 +30,7 @@ from ..required.harness import (
     RequestRefused,
     Run,
     ToolAccess,
+    is_on_host,
 )
 from ..required.model_access import ModelGrant, ModelRecord
 from ..required.sandbox import (
@@ -120,6 +123,10 @@ class ActivateHarness:
     clock: Clock
     supervisor_program: bytes
     """The worker script that supervises a run inside the sandbox."""
+    _on_host: dict[RunId, HostRun] = attrs.field(
+        factory=dict[RunId, HostRun], init=False
+    )
+    """What runs on this host, by its activation."""
 
     async def __call__(self, attempt: Attempt) -> Ending:
         """Run the harness, or take its run over, and return how that ended.
@@ -130,6 +137,8 @@ class ActivateHarness:
             RequestRefused: The harness cannot be run like that.
             Fault: Nobody could see how it ended; the run may go on.
         """
+        if is_on_host(self.harness):
+            return await self._acted(self.harness, attempt)
         try:
             capture, stillness = await self._captured(attempt)
         except (SandboxLost, LaunchFailed) as fault:
@@ -150,6 +159,8 @@ class ActivateHarness:
         Raises:
             Fault: It could not be ended, or nobody could look.
         """
+        if is_on_host(self.harness):
+            return await self._stopped_on_host(attempt)
         try:
             capture, stillness = await self._stopped(attempt)
         except SandboxLost as lost:
@@ -161,6 +172,30 @@ class ActivateHarness:
         """Return the ending of a run that nobody could look at, or not in time."""
         capture = Capture(how=Lost(reason))
         return await self._ending(attempt, capture, None, outcome)
+
+    async def _acted(self, harness: HostHarness, attempt: Attempt) -> Ending:
+        """Run the harness on this host; cancelled, it is left for `stop` to read."""
+        if not attempt.fresh:
+            return await self._stopped_on_host(attempt)
+        run = harness.begin(attempt.request, _place(attempt))
+        self._on_host[attempt.run] = run
+        try:
+            await run.carry_out()
+        except Exception:
+            del self._on_host[attempt.run]
+            raise
+        del self._on_host[attempt.run]
+        reading = run.reading(stopped=False)
+        return self._told(attempt, reading, Stillness.NOTHING_RAN)
+
+    async def _stopped_on_host(self, attempt: Attempt) -> Ending:
+        run = self._on_host.pop(attempt.run, None)
+        if run is not None:
+            reading = run.reading(stopped=True)
+            return self._told(attempt, reading, Stillness.NOTHING_RAN)
+        reason = "the process that ran it was ended"
+        capture = Capture(how=None, stopped=True, reason=reason)
+        return await self._ending(attempt, capture, Stillness.NOTHING_RAN)
 
     async def _captured(self, attempt: Attempt) -> tuple[Capture, Stillness | None]:
         sandbox = attempt.sandbox
@@ -310,7 +345,6 @@ class ActivateHarness:
         outcome: Outcome | None = None,
     ) -> Ending:
         sandbox, seen = attempt.sandbox, attempt.equipment.seen_of_model
-        runtime = attempt.equipment.runtime
         capture = attrs.evolve(
             capture,
             provider=sandbox.access().provider if sandbox is not None else "",
@@ -324,6 +358,12 @@ class ActivateHarness:
             reading = attrs.evolve(
                 reading, outcome=outcome, reason=_reason(reading, capture)
             )
+        return self._told(attempt, reading, stillness)
+
+    def _told(
+        self, attempt: Attempt, reading: Reading, stillness: Stillness | None
+    ) -> Ending:
+        runtime = attempt.equipment.runtime
         output, gaps = with_whole_token_data(reading.output)
         reading = attrs.evolve(reading, output=output)
         response = to_response(

@@ -8,7 +8,7 @@ the same way for every harness: files, one supervised run, one receipt.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeGuard
 
 import attrs
 
@@ -306,3 +306,31 @@ class ModelHarness(Harness, Protocol):
     def has_own_model(self) -> bool:
         """Whether it reaches a model by itself where nobody grants one."""
         ...
+
+
+class HostRun(Protocol):
+    """One activation of a harness that runs on this host."""
+
+    async def carry_out(self) -> None:
+        """Run to the end; cancelling ends it, and what was done until then is kept."""
+        ...
+
+    def reading(self, *, stopped: bool) -> Reading:
+        """Read what was done so far; `stopped` when somebody ended it."""
+        ...
+
+
+class HostHarness(Harness, Protocol):
+    """The extra ability: a harness that is a loop on this host, and not in a sandbox.
+
+    Its run ends with the process; nobody can find it again.
+    """
+
+    def begin(self, request: HarnessRequest, place: Place) -> HostRun:
+        """Return the run of one request, which has not begun."""
+        ...
+
+
+def is_on_host(harness: Harness) -> TypeGuard[HostHarness]:
+    """Tell whether a harness runs on this host."""
+    return hasattr(harness, "begin")

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where tasks come from, and their reference solutions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Protocol
 
 import attrs
 
+from ...domain.digests import Json
 from ...domain.tasks import Task, TaskId
 from .faults import Fault
 from .harness import PlacedFile
@@ -59,6 +60,18 @@ class Solutions(Protocol):
 
     def solution(self, task: TaskId) -> tuple[PlacedFile, ...]:
         """Return the files that solve the task.
+
+        Raises:
+            NoSolution: There are none.
+        """
+        ...
+
+
+class CallSolutions(Protocol):
+    """The extra ability: solutions that are calls of tools."""
+
+    def solving_calls(self, task: TaskId) -> tuple[tuple[str, Mapping[str, Json]], ...]:
+        """Return the calls that solve the task: tools by name, with their arguments.
 
         Raises:
             NoSolution: There are none.
