@@ -145,6 +145,8 @@ def prepare(
             world=world,
             solutions=solutions_of(opened, world, tasks),
             called_solutions=called_solutions_of(world, tasks),
+            model_url=plan.model.url,
+            model_credential=plan.model.credential,
         ),
         options[1],
     )

@@ -21,6 +21,7 @@ from ..ports.required.harness import TURN_TIMEOUT_SECONDS, Harness
 from ..ports.required.sandbox_provider import SandboxProvider
 from ..ports.required.task_source import CallSolutions, Solutions, TaskSource
 from ..ports.required.world import World
+from .secret_references import Secret
 
 O = TypeVar("O")  # noqa: E741 (the options of a plug-in)
 P = TypeVar("P")
@@ -45,6 +46,10 @@ class Surroundings:
     """For a harness: the reference solutions, where the tasks have some."""
     called_solutions: CallSolutions | None = None
     """For a harness: the calls of tools that solve the tasks, where those are known."""
+    model_url: str | None = None
+    """For a harness on this host: the model's server that the settings name."""
+    model_credential: Secret | None = None
+    """What that server wants."""
 
 
 @attrs.frozen

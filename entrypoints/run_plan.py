@@ -51,6 +51,8 @@ class RunPlan:
     )
     cleanup_timeout_seconds: Seconds = CLEANUP_SECONDS
     model: ModelSettings = attrs.field(factory=ModelSettings)
+    via: Name | None = None
+    """The environment server that runs the episodes; None: this process does."""
 
     @property
     def harness_kind(self) -> str:

@@ -59,7 +59,11 @@ class SimpleOptions:
         ),
     )
     model_url: Name | None = attrs.field(
-        default=None, metadata=doc("The model's server, without /v1.")
+        default=None,
+        metadata=doc(
+            "The model's server, without /v1. none: the one of [model], with its"
+            " credential."
+        ),
     )
     api: Apis = attrs.field(
         default="responses", metadata=doc("How the model's server is spoken to.")
@@ -98,9 +102,11 @@ def simple_harness(surroundings: Surroundings, options: SimpleOptions) -> Harnes
     Raises:
         PolicyRefused, ScriptRefused, SolutionsMissing: As they say.
     """
-    credential = options.credential
+    url, credential = options.model_url, options.credential
+    if url is None:
+        url, credential = surroundings.model_url, surroundings.model_credential
     config = SimpleConfig(
-        model_url=None if options.model_url is None else options.model_url.rstrip("/"),
+        model_url=None if url is None else url.rstrip("/"),
         api=ModelApi(options.api),
         model=options.model,
         credential=None
@@ -112,16 +118,19 @@ def simple_harness(surroundings: Surroundings, options: SimpleOptions) -> Harnes
         timeout_seconds=surroundings.turn_timeout_seconds,
         call_seconds=options.call_timeout_seconds,
     )
-    return SimpleHarness(config=config, script=_script(surroundings, options))
+    script = _script(surroundings, options, has_model=url is not None)
+    return SimpleHarness(config=config, script=script)
 
 
-def _script(surroundings: Surroundings, options: SimpleOptions) -> Script | None:
+def _script(
+    surroundings: Surroundings, options: SimpleOptions, *, has_model: bool
+) -> Script | None:
     def refused(reason: str) -> PolicyRefused:
         return PolicyRefused(surroundings.name, options.policy, reason)
 
     if options.policy == MODEL_POLICY:
-        if options.model_url is None:
-            raise refused("model_url says where the model is, and is not set")
+        if not has_model:
+            raise refused("neither model_url nor [model] says where the model is")
         return None
     if not options.policy.startswith(SCRIPTED):
         raise refused("it is model, scripted:PATH or scripted:solutions")

@@ -255,6 +255,8 @@ def _harness(
             surroundings,
             name=settings.harness,
             turn_timeout_seconds=block.turn_timeout_seconds,
+            model_url=file.settings.model.url,
+            model_credential=file.settings.model.credential,
         ),
         options,
     )

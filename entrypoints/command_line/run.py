@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import attrs
 import click
 from click.core import ParameterSource
 
 from ...ports.required.sandbox_provider import Network
-from ..run_plan import plan_of
+from ..run_plan import RunPlan, plan_of
 from ..setting_words import NONE_WORD
 from ..settings import (
     CONCURRENCY_MAX,
@@ -144,6 +145,17 @@ def to_limit(
     help="The exact version that the harness claude_code brings into sandboxes.",
 )
 @click.option(
+    "--policy",
+    metavar="TEXT",
+    help="What says the next thing in the harness simple: model, scripted:PATH or"
+    " scripted:solutions.",
+)
+@click.option(
+    "--via",
+    metavar="URL",
+    help="Have the environment server at URL run the episodes.",
+)
+@click.option(
     "--resume",
     type=click.Path(path_type=Path),
     metavar="DIR",
@@ -198,13 +210,26 @@ def run(
             )
         order = Begin(
             source=_absolute(source),
-            plan=plan_of(file, _over(file, chosen, words)),
+            plan=_plan(file, _over(file, chosen, words)),
             out=out or _fresh_folder(source),
             state=state_of(state, file.settings),
             file=file,
         )
     with logging_as(file, shared):
         return anyio.run(carry_out, order, shared)
+
+
+def _plan(file: SettingsFile, given: dict[str, Any]) -> RunPlan:
+    """Return the plan; what a server chooses cannot be chosen for it."""
+    via = given.pop("via", None)
+    plan = plan_of(file, given)
+    chosen = set(given) - {"concurrency", "repeats", "limit"}
+    if via is not None and chosen:
+        raise click.UsageError(
+            "With --via the server chooses harness, model and sandbox; leave out what"
+            " says them here."
+        )
+    return attrs.evolve(plan, via=via)
 
 
 def _refuse_with_resume(ctx: click.Context) -> None:
@@ -230,7 +255,7 @@ def _over(
     """Return what the command line lays over the settings."""
     given = {
         name: _meant(chosen[name])
-        for name in ("harness", "sandbox", "concurrency", "repeats", "limit")
+        for name in ("harness", "sandbox", "concurrency", "repeats", "limit", "via")
         if chosen[name] is not None
     }
     command = _command(chosen["command"], words)
@@ -244,7 +269,7 @@ def _over(
         given["harness_block"] = {"options": {COMMAND: list(command)}}
     options = {
         name: chosen[name]
-        for name in ("model", "claude_code_version")
+        for name in ("model", "claude_code_version", "policy")
         if chosen[name] is not None
     }
     if options:

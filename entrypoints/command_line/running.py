@@ -8,6 +8,7 @@ stops in order: what is known is written, and the user is told how to go on.
 import datetime
 import importlib.metadata
 import json
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
@@ -28,11 +29,13 @@ from ...adapters.results_folder import (
     read_rows,
     read_run,
 )
+from ...adapters.system_clock import RandomIds
 from ...domain.claims import DECIDER, ClaimId
 from ...domain.rollouts import owed
 from ...ports.provided.carry_out import read_state
+from ...ports.provided.collect_rollouts import CollectRollouts, Progress
+from ...ports.required.clock import Ids
 from ...ports.required.journal import claim_stream
-from ...ports.required.sandbox_provider import SandboxProvider
 from ..composition import (
     Foundation,
     Parts,
@@ -43,7 +46,8 @@ from ..composition import (
 )
 from ..plug_ins import Surroundings
 from ..run_plan import RunPlan, from_stored, to_stored
-from ..sandbox_check import Fitted, check_sandbox, open_run_tailor
+from ..run_via import RemoteParts, open_environment, prepare_via, wired_via
+from ..sandbox_check import check_sandbox, open_run_tailor
 from ..settings_reading import SettingsFile
 from ..state_folder import open_state_folder, state_path
 from ..strict_converter import Refused
@@ -54,6 +58,8 @@ from .progress import shown_progress
 from .shared import Shared, Status, tell
 
 CLAIMS_NAMED_MAX: Final = 5
+VIA: Final = "(a server's)"
+"""What results call a harness and a sandbox that a server chose."""
 
 
 @attrs.frozen(kw_only=True)
@@ -81,7 +87,7 @@ class GoOn:
 class _Ready:
     """A run whose parts were read and checked; nothing was made yet."""
 
-    parts: Parts
+    parts: Parts | RemoteParts
     state: Path
     path: Path
     card: RunCard | None
@@ -112,8 +118,16 @@ def _begin(order: Begin, shared: Shared) -> _Ready:
     surroundings = Surroundings(
         name=order.plan.sandbox, state=order.state, secrets=shared.secrets
     )
-    parts = prepare(order.plan, order.source, order.file, surroundings)
+    parts = _prepared(order.plan, order.source, order.file, surroundings)
     return _Ready(parts=parts, state=order.state, path=order.out, card=None)
+
+
+def _prepared(
+    plan: RunPlan, source: str, file: SettingsFile, surroundings: Surroundings
+) -> Parts | RemoteParts:
+    if plan.via is not None:
+        return prepare_via(plan, source, surroundings)
+    return prepare(plan, source, file, surroundings)
 
 
 def _go_on(order: GoOn, shared: Shared) -> _Ready:
@@ -127,7 +141,7 @@ def _go_on(order: GoOn, shared: Shared) -> _Ready:
         plan = attrs.evolve(plan, concurrency=order.concurrency)
     state = state_path(order.state or card.state)
     surroundings = Surroundings(name=plan.sandbox, state=state, secrets=shared.secrets)
-    parts = prepare(plan, card.source.name, file, surroundings)
+    parts = _prepared(plan, card.source.name, file, surroundings)
     if parts.tasks.digest != card.source.digest:
         raise ResultsFolderRefused(
             str(order.folder),
@@ -156,6 +170,8 @@ class _Running:
     async def all(self, signals: Interruptions) -> int:
         """Carry it out; `signals` stop it in order."""
         parts = self.ready.parts
+        if isinstance(parts, RemoteParts):
+            return await self._all_via(parts, signals)
         state = open_state_folder(self.ready.state)
         artifacts = FolderArtifactStore(self.ready.path / ARTIFACTS)
         async with (
@@ -169,27 +185,48 @@ class _Running:
             open_run_tailor(parts, foundation, artifacts) as tailor,
         ):
             fitted = await check_sandbox(parts, foundation, provider, tailor, artifacts)
-            with self._folder(foundation) as folder:
+            with self._folder(foundation.ids) as folder:
                 self.has_begun = True
-                summary = await self._collect(
-                    foundation, provider, fitted, folder, signals
-                )
+
+                def wire(show: Callable[[Progress], None]) -> CollectRollouts:
+                    return wired(
+                        parts,
+                        foundation,
+                        provider,
+                        fitted.spec,
+                        fitted.outfit,
+                        folder,
+                        show,
+                    )
+
+                summary = await self._collect(wire, folder, signals)
             await self._tell_open_claims(foundation)
         self._tell_how_to_go_on(summary)
         return Status.GRADED if summary.is_complete else Status.LEFT
 
-    def _folder(self, foundation: Foundation) -> AbstractContextManager[ResultsFolder]:
+    async def _all_via(self, parts: RemoteParts, signals: Interruptions) -> int:
+        """Have a server run the episodes; nothing is made here but the results."""
+        async with open_environment(parts.plan) as environment:
+            with self._folder(RandomIds()) as folder:
+                self.has_begun = True
+
+                def wire(show: Callable[[Progress], None]) -> CollectRollouts:
+                    return wired_via(parts, environment, folder, show)
+
+                summary = await self._collect(wire, folder, signals)
+        self._tell_how_to_go_on(summary)
+        return Status.GRADED if summary.is_complete else Status.LEFT
+
+    def _folder(self, ids: Ids) -> AbstractContextManager[ResultsFolder]:
         if self.ready.card is not None:
             return open_results_folder(self.ready.path)
-        run = foundation.ids.fresh("run")
+        run = ids.fresh("run")
         card = _card(self.ready.parts, run, self.ready.state)
         return make_results_folder(self.ready.path, card)
 
     async def _collect(
         self,
-        foundation: Foundation,
-        provider: SandboxProvider,
-        fitted: Fitted,
+        wire: Callable[[Callable[[Progress], None]], CollectRollouts],
         folder: ResultsFolder,
         signals: Interruptions,
     ) -> Summary:
@@ -207,15 +244,7 @@ class _Running:
         if not left:
             self.shared.say("Nothing is left to run.")
         with shown_progress() as show:
-            collect = wired(
-                self.ready.parts,
-                foundation,
-                provider,
-                fitted.spec,
-                fitted.outfit,
-                folder,
-                show,
-            )
+            collect = wire(show)
             signals.stop = collect.stop
             if signals.stopped:
                 collect.stop()
@@ -269,7 +298,7 @@ class _Running:
             )
 
 
-def _card(parts: Parts, run: str, state: Path) -> RunCard:
+def _card(parts: Parts | RemoteParts, run: str, state: Path) -> RunCard:
     now = datetime.datetime.now(tz=datetime.UTC)
     plan, tasks = parts.plan, parts.tasks
     return RunCard(
@@ -282,8 +311,8 @@ def _card(parts: Parts, run: str, state: Path) -> RunCard:
             tasks=len(tasks.tasks),
             digest=tasks.digest,
         ),
-        harness=plan.harness,
-        sandbox=plan.sandbox,
+        harness=plan.harness if plan.via is None else VIA,
+        sandbox=plan.sandbox if plan.via is None else VIA,
         repeats=plan.repeats,
         limit=plan.limit,
         state=str(state),

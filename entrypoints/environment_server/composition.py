@@ -7,8 +7,7 @@ first needed. An agent that is there already and cannot be stepped is told at on
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import ClassVar, Final
-from urllib.parse import urlsplit
+from typing import Final
 
 import attrs
 
@@ -24,13 +23,13 @@ from ...ports.provided.serve_episodes import (
     serve_episodes,
 )
 from ...ports.provided.shared_places import SharedPlaces
-from ...ports.required.faults import Fault
 from ...ports.required.harness import ToolTransport
 from ...ports.required.participants import Agent, ParticipantFailed, Resources
 from ..composition import Foundation, open_foundation
 from ..environment_settings import PLACES, EnvironmentServerSettings
 from ..http_serving.serving import Served
 from ..plug_ins import Surroundings
+from ..server_urls import to_url
 from ..settings_reading import SettingsFile
 from ..state_folder import StateFolder
 from .app import EnvironmentRoutes
@@ -39,18 +38,6 @@ RUN: Final = "environment"
 """What the episodes of all such servers on a state folder belong to."""
 SHARE_TO_FINISH: Final = 1 / 3
 """How much of the shutdown's grace episodes have to come to their end."""
-
-
-@attrs.frozen
-class UrlRefused(Fault):
-    """An address of a server is none that can be asked."""
-
-    kind: ClassVar[str] = "url_refused"
-    message: ClassVar[str] = "{field} is {url!r}: {reason}."
-
-    field: str
-    url: str
-    reason: str
 
 
 @asynccontextmanager
@@ -192,18 +179,3 @@ async def open_episodes(
         run_episode, admit, patience, once=settings.run_once
     ) as served:
         yield served
-
-
-def to_url(field: str, url: str) -> str:
-    """Return the address of a server without a slash at its end.
-
-    Raises:
-        UrlRefused: It is none, or holds more than an address.
-    """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UrlRefused(field, url, "it is no http:// or https:// address")
-    if parts.username or parts.password or parts.query or parts.fragment:
-        # What is refused may hold a secret, so it is not shown.
-        raise UrlRefused(field, f"{parts.scheme}://…", "it is more than an address")
-    return url.rstrip("/")

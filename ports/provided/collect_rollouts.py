@@ -9,7 +9,7 @@ not go on is followed by the next attempt at once.
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import attrs
@@ -18,7 +18,7 @@ from ...domain.failures import INTERRUPTED
 from ...domain.rollouts import ATTEMPTS_MAX, Owed, Record, RecordKind
 from ...domain.tasks import EpisodeId, Task, TaskId
 from ..required.result_log import ResultLog
-from .run_episode import RunEpisode
+from .episode_rows import Row
 
 log = logging.getLogger(__name__)
 
@@ -47,11 +47,21 @@ class Progress:
         setattr(self, counted, getattr(self, counted) + 1)
 
 
+class RunsEpisodes(Protocol):
+    """Runs one episode after the other: in this process, or at a server."""
+
+    async def __call__(
+        self, episode: EpisodeId, task: Task, *, scope: anyio.CancelScope | None = None
+    ) -> Row:
+        """Run the episode to its end and return its row; `scope` ends it early."""
+        ...
+
+
 @attrs.define(kw_only=True)
 class CollectRollouts:
     """The use case, for one run."""
 
-    run_episode: RunEpisode
+    run_episode: RunsEpisodes
     results: ResultLog
     task: Callable[[TaskId], Task]
     """Gives a task by its name."""

@@ -18,6 +18,7 @@ from livery.entrypoints.claude_code_options import ClaudeCodeOptions
 from livery.entrypoints.composition import read_options
 from livery.entrypoints.settings import Settings
 from livery.entrypoints.settings_reading import SettingsFile, structured
+from livery.entrypoints.simple_options import SimpleOptions
 from livery.entrypoints.strict_converter import Form, attrs_class
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "livery.toml.md"
@@ -27,6 +28,7 @@ OPTIONS: dict[str, type[attrs.AttrsInstance]] = {
     "command": CommandOptions,
     "docker": DockerOptions,
     "local": LocalOptions,
+    "simple": SimpleOptions,
 }
 
 

@@ -43,7 +43,7 @@ from .conversation import (
 from .models import ModelPolicy
 from .observing import Seen
 from .scripts import Script, ScriptedPolicy
-from .tools import ToolBox
+from .tools import GrantedTools
 
 NAME: Final = "simple"
 ROOT: Final = "responses_create_params"
@@ -178,18 +178,18 @@ class SimpleRun:
 
     async def _loop(self, http: aiohttp.ClientSession) -> None:
         config, parameters = self.harness.config, self.request.parameters
-        box = ToolBox(
+        tools = GrantedTools(
             accesses=self.request.tool_accesses,
             http=http,
             call_seconds=config.call_seconds,
             described=_described(parameters.get("tools")),
         )
-        await box.open()
-        self.seen.missing = box.missing
+        await tools.open()
+        self.seen.missing = tools.missing
         policy = self._policy(http)
         given = given_items(parameters)
         for _ in range(1 if config.stepwise else config.max_steps):
-            answer = await policy.answer(parameters, [*given, *self.said], box.tools)
+            answer = await policy.answer(parameters, [*given, *self.said], tools.tools)
             self._answers.append(answer)
             self.seen.answers.append(answer)
             self.said += answer.items
@@ -201,19 +201,19 @@ class SimpleRun:
                 self._end(Outcome.COMPLETED)
                 return
             for call in answer.calls:
-                self.said.append(result_of(call, await self._call(box, call)))
+                self.said.append(result_of(call, await self._call(tools, call)))
         if config.stepwise:
             self._end(Outcome.COMPLETED)
         else:
             self._end(Outcome.INCOMPLETE, f"{config.max_steps} steps were made")
 
-    async def _call(self, box: ToolBox, call: Item) -> str:
+    async def _call(self, tools: GrantedTools, call: Item) -> str:
         name, arguments = str(call.get("name")), arguments_of(call)
         with self.seen.calling(str(call.get("call_id")), name) as seen:
             if isinstance(arguments, str):
                 seen.failed = True
                 return arguments
-            called = await box.call(name, arguments)
+            called = await tools.call(name, arguments)
             seen.failed = called.refused
             return called.text
 

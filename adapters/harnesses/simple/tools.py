@@ -33,7 +33,7 @@ class Called:
 
 
 @attrs.define
-class ToolBox:
+class GrantedTools:
     """The tools of one activation."""
 
     accesses: tuple[ToolAccess, ...]
