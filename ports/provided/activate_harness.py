@@ -123,10 +123,10 @@ class ActivateHarness:
     clock: Clock
     supervisor_program: bytes
     """The worker script that supervises a run inside the sandbox."""
-    _on_host: dict[RunId, HostRun] = attrs.field(
-        factory=dict[RunId, HostRun], init=False
+    _on_host: dict[RunId, tuple[HostRun, float]] = attrs.field(
+        factory=dict[RunId, tuple[HostRun, float]], init=False
     )
-    """What runs on this host, by its activation."""
+    """What runs on this host, by its activation, and since when by the clock."""
 
     async def __call__(self, attempt: Attempt) -> Ending:
         """Run the harness, or take its run over, and return how that ended.
@@ -178,21 +178,22 @@ class ActivateHarness:
         if not attempt.fresh:
             return await self._stopped_on_host(attempt)
         run = harness.begin(attempt.request, _place(attempt))
-        self._on_host[attempt.run] = run
+        began = self.clock.monotonic()
+        self._on_host[attempt.run] = run, began
         try:
             await run.carry_out()
         except Exception:
             del self._on_host[attempt.run]
             raise
         del self._on_host[attempt.run]
-        reading = run.reading(stopped=False)
-        return self._told(attempt, reading, Stillness.NOTHING_RAN)
+        reading, seconds = run.reading(stopped=False), self.clock.monotonic() - began
+        return self._told(attempt, reading, Stillness.NOTHING_RAN, seconds)
 
     async def _stopped_on_host(self, attempt: Attempt) -> Ending:
-        run = self._on_host.pop(attempt.run, None)
-        if run is not None:
-            reading = run.reading(stopped=True)
-            return self._told(attempt, reading, Stillness.NOTHING_RAN)
+        if (known := self._on_host.pop(attempt.run, None)) is not None:
+            run, began = known
+            reading, seconds = run.reading(stopped=True), self.clock.monotonic() - began
+            return self._told(attempt, reading, Stillness.NOTHING_RAN, seconds)
         reason = "the process that ran it was ended"
         capture = Capture(how=None, stopped=True, reason=reason)
         return await self._ending(attempt, capture, Stillness.NOTHING_RAN)
@@ -358,10 +359,14 @@ class ActivateHarness:
             reading = attrs.evolve(
                 reading, outcome=outcome, reason=_reason(reading, capture)
             )
-        return self._told(attempt, reading, stillness)
+        return self._told(attempt, reading, stillness, capture.duration_seconds)
 
     def _told(
-        self, attempt: Attempt, reading: Reading, stillness: Stillness | None
+        self,
+        attempt: Attempt,
+        reading: Reading,
+        stillness: Stillness | None,
+        seconds: float,
     ) -> Ending:
         runtime = attempt.equipment.runtime
         output, gaps = with_whole_token_data(reading.output)
@@ -380,7 +385,7 @@ class ActivateHarness:
             upstream_failed=reading.upstream_failed,
             reason=reading.reason,
             runtime="" if runtime is None else _json(runtime),
-            seconds=capture.duration_seconds,
+            seconds=seconds,
         )
 
     def _session(self, sandbox: Sandbox) -> SandboxSession:
