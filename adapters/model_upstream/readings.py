@@ -68,6 +68,8 @@ class AnswerReader:
 
     def feed(self, piece: bytes) -> None:
         """Take the next bytes of the body."""
+        if not piece:
+            return
         if not self._is_stream:
             self.has_content = True
             if len(self._held) <= BODY_BYTES_MAX:

@@ -103,6 +103,15 @@ def test_events_of_ours_stand_between_events_alone(stream: bytes, at: int) -> No
     assert reader.is_between_events is (at == 0 or stream[:at].endswith(b"\n\n"))
 
 
+@pytest.mark.parametrize("stream", STREAMS)
+def test_a_piece_of_nothing_changes_nothing(stream: bytes) -> None:
+    at = stream.index(b"\n\n") + 2
+
+    assert read([b""], is_stream=True).is_between_events
+    assert read([stream[:at], b""], is_stream=True).is_between_events
+    assert not read([stream[: at + 1], b""], is_stream=True).is_between_events
+
+
 @given(
     st.lists(
         st.binary(max_size=20)

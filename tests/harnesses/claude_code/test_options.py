@@ -143,7 +143,7 @@ def test_the_harness_is_found_by_its_name(tmp_path: Path) -> None:
 def test_the_example_of_the_page_is_read() -> None:
     text = PAGE.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
 
-    settings = structured(Settings, tomllib.loads(text))
+    settings = structured(Settings, tomllib.loads(text), environ={"MODEL_KEY": "x"})
 
     found = options(dict(settings.harness["claude_code"].options))
     assert found.claude_code_version == "2.1.332"
