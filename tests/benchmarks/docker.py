@@ -91,13 +91,14 @@ def bare_put(container: str, content: bytes) -> None:
     """Unpack a tar of one file, given in pieces."""
     member = tarfile.TarInfo("bulk")
     member.size = len(content)
-    length = 512 + len(content) + 1024
+    padding = -len(content) % 512
+    length = 512 + len(content) + padding + 1024
 
     def pieces() -> Iterator[bytes]:
         yield member.tobuf()
         for start in range(0, len(content), PIECE_BYTES):
             yield content[start : start + PIECE_BYTES]
-        yield bytes(1024)
+        yield bytes(padding + 1024)
 
     connection = raw_engine.SocketConnection(str(peers.docker_socket()))
     connection.request(
