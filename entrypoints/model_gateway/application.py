@@ -68,7 +68,9 @@ class _Gateway:
         dialect = dialect_of(scope["method"], below)
         speaks = dialect or spoken_by(headers)
         if session is None:
-            _log.warning("A caller without a session's placeholder was refused")
+            # A program may knock at the address before it asks anything.
+            level = logging.DEBUG if dialect is None else logging.WARNING
+            _log.log(level, "A caller without a session's placeholder was refused")
             message = "This placeholder opens no session"
             refusal = Beyond(status=401, kind="no_session", message=message)
             with suppress(TooLarge, CallerGone):  # Unread, it could cost the answer.

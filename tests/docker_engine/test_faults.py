@@ -609,6 +609,7 @@ async def test_ports_of_an_engine_elsewhere_are_refused() -> None:
 
     assert told.value.capability == Capability.PORTS.value
     assert Capability.PORTS not in provider.capabilities
+    assert Capability.HOST_FILES not in provider.capabilities
 
 
 async def test_an_engine_is_reached_over_tcp(tmp_path: Path) -> None:
@@ -621,6 +622,7 @@ async def test_an_engine_is_reached_over_tcp(tmp_path: Path) -> None:
 
     assert sandbox.plain_because == "it is a fake"
     assert Capability.PORTS in provider.capabilities
+    assert Capability.HOST_FILES not in provider.capabilities
 
 
 @pytest.mark.case("FC-259")
