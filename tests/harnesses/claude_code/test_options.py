@@ -147,4 +147,4 @@ def test_the_example_of_the_page_is_read() -> None:
 
     found = options(dict(settings.harness["claude_code"].options))
     assert found.claude_code_version == "2.1.332"
-    assert found.context_tokens == 64000
+    assert found.context_tokens == 200000
