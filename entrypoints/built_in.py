@@ -202,6 +202,21 @@ def _workspace() -> WorldPlugIn:
     return WorldPlugIn(make=lambda surroundings: WorkspaceWorld())
 
 
+def _desk_world() -> WorldPlugIn:
+    from ..adapters.worlds.desk import DeskWorld
+
+    return WorldPlugIn(make=lambda surroundings: DeskWorld())
+
+
+def _desk_tasks() -> TaskSourcePlugIn:
+    from ..adapters.worlds.desk import DeskTasks
+
+    def made(surroundings: Surroundings, argument: str) -> TaskSource:
+        return DeskTasks(argument) if argument else DeskTasks()
+
+    return TaskSourcePlugIn(make=made)
+
+
 def _humaneval() -> TaskSourcePlugIn:
     from ..adapters.task_sources.humaneval import read_humaneval
 
@@ -242,9 +257,11 @@ HARNESSES: Final[Mapping[str, BuiltIn[HarnessPlugIn]]] = {
     "simple": BuiltIn(load=_simple, extra="server"),
 }
 WORLDS: Final[Mapping[str, BuiltIn[WorldPlugIn]]] = {
+    "desk": BuiltIn(load=_desk_world),
     "workspace": BuiltIn(load=_workspace),
 }
 TASK_SOURCES: Final[Mapping[str, BuiltIn[TaskSourcePlugIn]]] = {
+    "desk": BuiltIn(load=_desk_tasks),
     "humaneval": BuiltIn(load=_humaneval),
 }
 TASK_FILE: Final[BuiltIn[TaskSourcePlugIn]] = BuiltIn(load=_task_file)

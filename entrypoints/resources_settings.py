@@ -47,7 +47,7 @@ class ResourcesServerSettings:
         ),
     )
     world: Name = attrs.field(
-        default="workspace", metadata=doc("What kind of world the tasks are in.")
+        default="desk", metadata=doc("What kind of world the tasks are in.")
     )
     sandbox_provider: Name | None = attrs.field(
         default=None,
