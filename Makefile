@@ -23,6 +23,9 @@ WORKER_SCRIPTS = $(filter-out %/__init__.py,$(wildcard adapters/worker_scripts/*
 
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
+# Its sandbox layer runs on every Python here; the rest of it wants far more than that.
+NEMO_GYM := nemo-gym==0.7.0
+
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .PHONY: help run test check fast-tests test-peers test-long bench cases clean
@@ -76,6 +79,7 @@ clean: ## Remove what was set up and cached; results in out/ stay
 .venv/ready-to-test: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python '$(NEMO_GYM)'
 	@touch $@ .venv/ready-to-run
 
 .venv/bin/python:

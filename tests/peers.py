@@ -153,6 +153,15 @@ def _claude_code() -> str | None:
     return f"cannot be run: {', '.join(missing)}" if missing else None
 
 
+def _nemo_gym() -> str | None:
+    if importlib.util.find_spec("nemo_gym") and importlib.util.find_spec("omegaconf"):
+        return None
+    return (
+        "NeMo Gym is missing: pip install --no-deps --ignore-requires-python"
+        " nemo-gym==0.7.0"
+    )
+
+
 def _npm() -> str | None:
     from livery.adapters.npm_registry import RegistryUnknown, read_npm_settings
 
@@ -210,6 +219,7 @@ PROBES: dict[str, Probe] = {
     "k8s_agent_sandbox": _k8s_agent_sandbox,
     "kubernetes": _kubernetes,
     "namespaces": _namespaces,
+    "nemo_gym": _nemo_gym,
     "npm": _npm,
     "opensandbox": _opensandbox,
     "python3.8": _python38,

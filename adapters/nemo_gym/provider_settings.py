@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a provider for NeMo Gym carries out its calls, and what its handles hold."""
+
+import attrs
+
+from ...ports.required.sandbox import Sandbox, SandboxAccess
+from ...ports.required.sandbox_provider import ClaimLabel
+from .workshop import Workshop
+
+
+@attrs.frozen(kw_only=True)
+class Probe:
+    """What a new sandbox must answer before it is handed out."""
+
+    command: str
+    expected_stdout: str | None = None
+    timeout_s: float = 30.0
+    deadline_s: float = 60.0
+    stable_count: int = 1
+    stable_delay_s: float = 1.0
+
+
+@attrs.frozen(kw_only=True)
+class GymProviderSettings:
+    """How calls are carried out."""
+
+    name: str
+    """NeMo Gym's name for the provider."""
+    block: str
+    """The provider's block, as claims and accesses carry it."""
+    default_timeout_s: float = 180.0
+    transfer_timeout_s: float = 300.0
+    exec_shell: str | None = None
+    """None: bash where the sandbox has it, else `/bin/sh`."""
+    output_bytes_max: int = 8 * 1024 * 1024
+    probe: Probe | None = None
+    close_timeout_s: float = 60.0
+    releases_at_end: bool = False
+    """Whether closing the provider releases what is still claimed."""
+
+
+@attrs.define(eq=False, kw_only=True)
+class Held:
+    """What a handle of ours holds: NeMo Gym's `raw`."""
+
+    sandbox: Sandbox
+    workshop: Workshop
+    """Which gave the sandbox; one that was opened later finds it again."""
+    workdir: str
+    label: ClaimLabel | None = None
+    """None: it is borrowed."""
+    access: SandboxAccess | None = None
+    """How it was reached, when it is borrowed."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plug-in for NeMo Gym: our providers under its entry points."""

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What NeMo Gym calls by name: one maker for each provider of ours.
+
+NeMo Gym loads them by entry point and calls them with the blocks of its
+configuration. Nothing here imports NeMo Gym before that.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from ...adapters.nemo_gym import GymProvider, SpecDefaults
+from ...ports.required.sandbox_provider import Network
+from ..built_in import PROVIDERS
+from ..plug_ins import ExtraMissing, Opened, ProviderPlugIn, Surroundings, find
+from .blocks import Blocks, read_blocks
+from .making import EXTRA, Making
+
+Block = Mapping[str, object] | None
+
+DOCKER: Final = "docker"
+
+
+def livery_docker(
+    *, state: str | None = None, block: str | None = None, **blocks: Block
+) -> GymProvider:
+    """Return the provider `livery_docker`.
+
+    `connection` is what stands in `options` of a block `[sandbox.NAME]`; `create`,
+    `exec`, `probe` and `operations` are those of `Blocks`.
+
+    Raises:
+        ValueError: With every mistake of the blocks.
+        ExtraMissing, NemoGymMissing: As they say.
+    """
+    return _of_ours("livery_docker", DOCKER, state=state, block=block, blocks=blocks)
+
+
+def _of_ours(
+    name: str,
+    kind: str,
+    *,
+    state: str | None,
+    block: str | None,
+    blocks: Mapping[str, Block],
+) -> GymProvider:
+    plug_in = _found(name, kind)
+    read, options = read_blocks(name, Blocks, blocks, connection=plug_in.options)
+
+    def opened(surroundings: Surroundings) -> Opened:
+        return plug_in.open(surroundings, options)
+
+    return Making(
+        name=name,
+        block=block or kind,
+        state=state,
+        open=opened,
+        defaults=SpecDefaults(
+            image=read.create.image,
+            workdir=read.create.workdir,
+            ttl_s=read.create.ttl_s,
+            ready_timeout_s=read.create.ready_timeout_s,
+            network=Network(read.create.network),
+            processes_max=read.create.processes_max,
+            takes_volumes=kind == DOCKER,
+        ),
+        exec=read.exec,
+        probe=read.probe,
+        operations=read.operations,
+    ).make()
+
+
+def _found(name: str, kind: str) -> ProviderPlugIn:
+    try:
+        return find(ProviderPlugIn, kind, PROVIDERS)
+    except ExtraMissing as missing:
+        # Who runs it inside NeMo Gym installs the extra that is for that.
+        raise ExtraMissing(missing.word, name, missing.library, EXTRA) from missing
