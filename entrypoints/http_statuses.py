@@ -100,6 +100,7 @@ STATUSES: dict[str, int] = {
     "journal_too_new": 500,
     "journal_unusable": 500,
     "keep_alive_too_long": 500,
+    "nemo_gym_missing": 500,
     "plug_in_broken": 500,
     "plug_in_twice": 500,
     "registry_unknown": 500,

@@ -7,7 +7,7 @@ through a descriptor is borrowed: closing it lets go of it and never ends it.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +16,9 @@ import anyio
 from ...domain.claims import ClaimId
 from ...domain.refusals import Refusal
 from ...ports.required.faults import Fault
-from ...ports.required.sandbox import Command, Sandbox, SandboxAccess, SandboxLost
+from ...ports.required.sandbox import Sandbox, SandboxAccess, SandboxLost
 from ...ports.required.sandbox_provider import ClaimLabel, Unsupported
+from .cancellation import carried_out
 from .files import download, upload
 from .gym import Gym, GymHandle, GymResult, GymSpec
 from .provider_settings import GymProviderSettings, Held
@@ -27,8 +28,6 @@ from .workshop import OpenWorkshop, Workshop, WorkshopKeeper
 
 log = logging.getLogger(__name__)
 
-BASH_OR_SH: Final = 'if command -v bash >/dev/null 2>&1; then exec bash -c "$1"; fi; exec /bin/sh -c "$1"'
-"""What sources conda needs bash, and not every image has it."""
 DESCRIPTOR_WORKDIR: Final = "workdir"
 DESCRIPTOR_PORTS: Final = "ports"
 
@@ -65,8 +64,12 @@ class GymProvider:
     async def create(self, spec: GymSpec) -> GymHandle:
         """Claim a sandbox in which commands and files work.
 
-        Raises NeMo Gym's `SandboxCreateError` with the reason; nothing is left then.
+        Raises NeMo Gym's `SandboxCreateError` with the reason; nothing is left then,
+        nor when it is cancelled.
         """
+        return await carried_out(lambda: self._create(spec))
+
+    async def _create(self, spec: GymSpec) -> GymHandle:
         try:
             wanted = self._specs.read(spec)
             workshop = await self._keeper.workshop()
@@ -129,23 +132,21 @@ class GymProvider:
         self, handle: GymHandle, source_path: Path, target_path: str
     ) -> None:
         """Write a file of this host into the sandbox; parents are made."""
-        try:
-            with anyio.fail_after(self._settings.transfer_timeout_s):
-                sandbox = await self._sandbox(_held(handle))
-                await upload(sandbox, Path(source_path), target_path)
-        except (Fault, TimeoutError) as error:
-            raise self._failed(f"upload to {target_path!r}", error) from error
+        await self._transferred(
+            f"upload to {target_path!r}",
+            handle,
+            lambda sandbox: upload(sandbox, Path(source_path), target_path),
+        )
 
     async def download_file(
         self, handle: GymHandle, source_path: str, target_path: Path
     ) -> None:
         """Write a file of the sandbox to this host, whole or not at all."""
-        try:
-            with anyio.fail_after(self._settings.transfer_timeout_s):
-                sandbox = await self._sandbox(_held(handle))
-                await download(sandbox, source_path, Path(target_path))
-        except (Fault, TimeoutError) as error:
-            raise self._failed(f"download of {source_path!r}", error) from error
+        await self._transferred(
+            f"download of {source_path!r}",
+            handle,
+            lambda sandbox: download(sandbox, source_path, Path(target_path)),
+        )
 
     async def status(self, handle: GymHandle) -> object:
         """Tell how the sandbox is."""
@@ -166,6 +167,9 @@ class GymProvider:
         Raises:
             RuntimeError: It was not seen gone; another close tries again.
         """
+        await carried_out(lambda: self._close(handle), to_its_end=True)
+
+    async def _close(self, handle: GymHandle) -> None:
         held = _held(handle)
         seconds = self._settings.close_timeout_s
         try:
@@ -215,7 +219,9 @@ class GymProvider:
         try:
             workshop = await self._keeper.workshop()
             borrower = ClaimId(workshop.ids.fresh("gym"))
-            sandbox = await workshop.provider.connect(access, borrower=borrower)
+            sandbox = await carried_out(
+                lambda: workshop.provider.connect(access, borrower=borrower)
+            )
         except (Fault, Refusal) as error:
             raise self._gym.create_error(str(error)) from error
         return self._handle(
@@ -253,28 +259,30 @@ class GymProvider:
         *,
         detaches: bool = False,
     ) -> Told:
-        settings = self._settings
-        if settings.exec_shell is None:
-            argv = ("/bin/sh", "-c", BASH_OR_SH, "sh", command)
-        else:
-            argv = (settings.exec_shell, "-c", command)
-        seconds = settings.default_timeout_s if timeout_s is None else float(timeout_s)
+        asked = self._settings.command(
+            command, cwd=cwd, env=env, timeout_s=timeout_s, user=user, detaches=detaches
+        )
         try:
             sandbox = await self._sandbox(held)
-            ended = await sandbox.exec(
-                Command(
-                    argv=argv,
-                    timeout_seconds=seconds,
-                    cwd=cwd,
-                    env=env,
-                    user=None if user is None else str(user),
-                    output_bytes_max=settings.output_bytes_max,
-                    detaches=detaches,
-                )
-            )
+            ended = await carried_out(lambda: sandbox.exec(asked))
         except Fault as fault:
             return failed(str(fault))
         return told(ended)
+
+    async def _transferred(
+        self,
+        what: str,
+        handle: GymHandle,
+        move: Callable[[Sandbox], Awaitable[None]],
+    ) -> None:
+        async def bounded() -> None:
+            with anyio.fail_after(self._settings.transfer_timeout_s):
+                await move(await self._sandbox(_held(handle)))
+
+        try:
+            await carried_out(bounded)
+        except (Fault, TimeoutError) as error:
+            raise self._failed(what, error) from error
 
     async def _probe(self, held: Held) -> None:
         """Wait until the probe has passed as often in a row as it must."""

@@ -1,11 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a provider for NeMo Gym carries out its calls, and what its handles hold."""
 
+from collections.abc import Mapping
+from typing import Final
+
 import attrs
 
-from ...ports.required.sandbox import Sandbox, SandboxAccess
+from ...ports.required.sandbox import Command, Sandbox, SandboxAccess
 from ...ports.required.sandbox_provider import ClaimLabel
 from .workshop import Workshop
+
+BASH_OR_SH: Final = (
+    'if command -v bash >/dev/null 2>&1; then exec bash -c "$1"; fi;'
+    ' exec /bin/sh -c "$1"'
+)
+"""What sources conda needs bash, and not every image has it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -37,6 +46,32 @@ class GymProviderSettings:
     close_timeout_s: float = 60.0
     releases_at_end: bool = False
     """Whether closing the provider releases what is still claimed."""
+
+    def command(
+        self,
+        text: str,
+        *,
+        cwd: str | None,
+        env: Mapping[str, str],
+        timeout_s: float | None,
+        user: str | int | None,
+        detaches: bool,
+    ) -> Command:
+        """Return the command that has the shell read `text`."""
+        if self.exec_shell is None:
+            argv = ("/bin/sh", "-c", BASH_OR_SH, "sh", text)
+        else:
+            argv = (self.exec_shell, "-c", text)
+        seconds = self.default_timeout_s if timeout_s is None else float(timeout_s)
+        return Command(
+            argv=argv,
+            timeout_seconds=seconds,
+            cwd=cwd,
+            env=env,
+            user=None if user is None else str(user),
+            output_bytes_max=self.output_bytes_max,
+            detaches=detaches,
+        )
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -100,9 +100,10 @@ class WorkshopKeeper:
 
     async def aclose(self) -> None:
         """Close the workshop of this loop, if it is open."""
-        stay, self._stay = self._stay, None
+        stay = self._stay
         if stay is None or stay.loop is not asyncio.get_running_loop():
             return
+        self._stay = None
         stay.leave.set()
         with anyio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
             await asyncio.wait([stay.task])

@@ -32,6 +32,7 @@ from ..composition import (
     open_provider,
     read_options,
 )
+from ..nemo_gym.clashes import name_clashes
 from ..plug_ins import (
     HarnessPlugIn,
     ProviderPlugIn,
@@ -199,6 +200,7 @@ def _plug_ins() -> tuple[str, ...]:
         *published_mistakes(HarnessPlugIn, HARNESSES),
         *published_mistakes(WorldPlugIn, WORLDS),
         *published_mistakes(TaskSourcePlugIn, TASK_SOURCES),
+        *name_clashes(),
     )
 
 
