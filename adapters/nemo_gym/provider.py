@@ -9,27 +9,24 @@ through a descriptor is borrowed: closing it lets go of it and never ends it.
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final
 
 import anyio
 
 from ...domain.claims import ClaimId
 from ...domain.refusals import Refusal
 from ...ports.required.faults import Fault
-from ...ports.required.sandbox import Sandbox, SandboxAccess, SandboxLost
+from ...ports.required.sandbox import Sandbox, SandboxLost
 from ...ports.required.sandbox_provider import ClaimLabel, Unsupported
 from .cancellation import carried_out
 from .files import download, upload
 from .gym import Gym, GymHandle, GymResult, GymSpec
-from .provider_settings import GymProviderSettings, Held
+from .held import Held, held_by, to_access, to_descriptor
+from .provider_settings import GymProviderSettings
 from .results import Told, failed, gym_status, told
 from .specs import SpecMistake, SpecReader, to_env
 from .workshop import OpenWorkshop, Workshop, WorkshopKeeper
 
 log = logging.getLogger(__name__)
-
-DESCRIPTOR_WORKDIR: Final = "workdir"
-DESCRIPTOR_PORTS: Final = "ports"
 
 
 class GymProvider:
@@ -110,7 +107,7 @@ class GymProvider:
             ValueError: `env` has a name that is none.
         """
         return self._result(
-            await self._run(_held(handle), command, cwd, to_env(env), timeout_s, user)
+            await self._run(held_by(handle), command, cwd, to_env(env), timeout_s, user)
         )
 
     async def exec_with_background_services(
@@ -124,7 +121,7 @@ class GymProvider:
         """Run a command, and let what it leaves in the background go on."""
         return self._result(
             await self._run(
-                _held(handle), command, cwd, {}, timeout_s, None, detaches=True
+                held_by(handle), command, cwd, {}, timeout_s, None, detaches=True
             )
         )
 
@@ -151,7 +148,7 @@ class GymProvider:
     async def status(self, handle: GymHandle) -> object:
         """Tell how the sandbox is."""
         try:
-            sandbox = await self._sandbox(_held(handle))
+            sandbox = await self._sandbox(held_by(handle))
             return self._gym.status(gym_status(await sandbox.status()))
         except SandboxLost:
             return self._gym.status("stopped")
@@ -170,7 +167,7 @@ class GymProvider:
         await carried_out(lambda: self._close(handle), to_its_end=True)
 
     async def _close(self, handle: GymHandle) -> None:
-        held = _held(handle)
+        held = held_by(handle)
         seconds = self._settings.close_timeout_s
         try:
             with anyio.fail_after(seconds, shield=True):
@@ -196,26 +193,13 @@ class GymProvider:
         self, handle: GymHandle, *, scope: str | None = None
     ) -> dict[str, object]:
         """Return what another process reaches the sandbox by; `scope` is not known."""
-        held = _held(handle)
+        held = held_by(handle)
         access = (await self._sandbox(held)).access()
-        return {
-            "sandbox_id": handle.sandbox_id,
-            **access.descriptor,
-            DESCRIPTOR_WORKDIR: access.workdir,
-        }
+        return to_descriptor(access, handle.sandbox_id)
 
     async def connect(self, descriptor: Mapping[str, object]) -> GymHandle:
         """Borrow a sandbox; raises NeMo Gym's `SandboxCreateError` where it cannot."""
-        left_out = (DESCRIPTOR_WORKDIR, DESCRIPTOR_PORTS)
-        access = SandboxAccess(
-            provider=self._settings.block,
-            descriptor={
-                key: str(value)
-                for key, value in descriptor.items()
-                if key not in left_out and value is not None
-            },
-            workdir=str(descriptor.get(DESCRIPTOR_WORKDIR) or "/"),
-        )
+        access = to_access(descriptor, block=self._settings.block)
         try:
             workshop = await self._keeper.workshop()
             borrower = ClaimId(workshop.ids.fresh("gym"))
@@ -241,7 +225,7 @@ class GymProvider:
         """
         assert self._gym.endpoint is not None, "NeMo Gym asks from 0.6.0 on"
         try:
-            found = await (await self._sandbox(_held(handle))).endpoint(port)
+            found = await (await self._sandbox(held_by(handle))).endpoint(port)
         except Unsupported as refused:
             raise NotImplementedError(str(refused)) from refused
         except Fault as fault:
@@ -277,7 +261,7 @@ class GymProvider:
     ) -> None:
         async def bounded() -> None:
             with anyio.fail_after(self._settings.transfer_timeout_s):
-                await move(await self._sandbox(_held(handle)))
+                await move(await self._sandbox(held_by(handle)))
 
         try:
             await carried_out(bounded)
@@ -395,8 +379,3 @@ class GymProvider:
     def _failed(self, what: str, error: Exception) -> RuntimeError:
         reason = str(error) or f"no answer in {self._settings.transfer_timeout_s:g} s"
         return RuntimeError(f"Sandbox provider {self.name}: {what} failed: {reason}")
-
-
-def _held(handle: GymHandle) -> Held:
-    assert isinstance(handle.raw, Held), "the handle is of this provider"
-    return handle.raw

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a provider for NeMo Gym carries out its calls, and what its handles hold."""
+"""How a provider for NeMo Gym carries out its calls."""
 
 from collections.abc import Mapping
 from typing import Final
 
 import attrs
 
-from ...ports.required.sandbox import Command, Sandbox, SandboxAccess
-from ...ports.required.sandbox_provider import ClaimLabel
-from .workshop import Workshop
+from ...ports.required.sandbox import Command
 
 BASH_OR_SH: Final = (
     'if command -v bash >/dev/null 2>&1; then exec bash -c "$1"; fi;'
@@ -58,9 +56,8 @@ class GymProviderSettings:
         detaches: bool,
     ) -> Command:
         """Return the command that has the shell read `text`."""
-        if self.exec_shell is None:
-            argv = ("/bin/sh", "-c", BASH_OR_SH, "sh", text)
-        else:
+        argv: tuple[str, ...] = ("/bin/sh", "-c", BASH_OR_SH, "sh", text)
+        if self.exec_shell is not None:
             argv = (self.exec_shell, "-c", text)
         seconds = self.default_timeout_s if timeout_s is None else float(timeout_s)
         return Command(
@@ -72,17 +69,3 @@ class GymProviderSettings:
             output_bytes_max=self.output_bytes_max,
             detaches=detaches,
         )
-
-
-@attrs.define(eq=False, kw_only=True)
-class Held:
-    """What a handle of ours holds: NeMo Gym's `raw`."""
-
-    sandbox: Sandbox
-    workshop: Workshop
-    """Which gave the sandbox; one that was opened later finds it again."""
-    workdir: str
-    label: ClaimLabel | None = None
-    """None: it is borrowed."""
-    access: SandboxAccess | None = None
-    """How it was reached, when it is borrowed."""

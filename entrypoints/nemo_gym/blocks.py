@@ -17,6 +17,7 @@ from ..settings_reading import gathered, structured, written
 B = TypeVar("B")
 
 DAY_SECONDS: Final = 86400.0
+POLL_SECONDS: Final = 1.0
 OUTPUT_BYTES: Final = 8 * 1024 * 1024
 OUTPUT_BYTES_MAX: Final = 256 * 1024 * 1024
 Pause = Annotated[float, Range(least=0, most=DAY_SECONDS, unit="of seconds")]
@@ -125,6 +126,10 @@ class OperationsBlock:
     atexit_cleanup: bool = attrs.field(
         default=False,
         metadata=doc("Whether what is not closed is released at the end."),
+    )
+    poll_interval_s: Seconds = attrs.field(
+        default=POLL_SECONDS,
+        metadata=doc("Known and without effect: a close has its own way to look."),
     )
 
 

@@ -20,7 +20,7 @@ from ...ports.provided.secret_values import SecretValues
 from ..composition import claims_of, open_foundation
 from ..plug_ins import Opened, Surroundings
 from ..state_folder import open_state_folder, state_path
-from .blocks import ExecBlock, OperationsBlock, ProbeBlock
+from .blocks import POLL_SECONDS, ExecBlock, OperationsBlock, ProbeBlock
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +45,7 @@ class Making:
 
     def make(self) -> GymProvider:
         """Return the provider; nothing is opened before its first call."""
-        if not self.operations.close_wait_deleted:
-            log.warning(
-                "%s: operations.close_wait_deleted is false, and a close waits all the"
-                " same: a sandbox counts as released when it was seen gone",
-                self.name,
-            )
+        self._warn_of_what_has_no_effect()
         return GymProvider(
             GymProviderSettings(
                 name=self.name,
@@ -67,6 +62,20 @@ class Making:
             specs=SpecReader(self.defaults),
             open_workshop=self._workshop,
         )
+
+    def _warn_of_what_has_no_effect(self) -> None:
+        if not self.operations.close_wait_deleted:
+            log.warning(
+                "%s: operations.close_wait_deleted is false, and a close waits all the"
+                " same: a sandbox counts as released when it was seen gone",
+                self.name,
+            )
+        if self.operations.poll_interval_s != POLL_SECONDS:
+            log.warning(
+                "%s: operations.poll_interval_s has no effect: a close has its own way"
+                " to look",
+                self.name,
+            )
 
     @asynccontextmanager
     async def _workshop(self) -> AsyncGenerator[Workshop]:

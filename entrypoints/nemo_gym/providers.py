@@ -8,6 +8,8 @@ configuration. Nothing here imports NeMo Gym before that.
 from collections.abc import Mapping
 from typing import Final
 
+import attrs
+
 from ...adapters.nemo_gym import GymProvider, SpecDefaults
 from ...ports.required.sandbox_provider import Network
 from ..built_in import PROVIDERS
@@ -18,6 +20,9 @@ from .making import EXTRA, Making
 Block = Mapping[str, object] | None
 
 DOCKER: Final = "docker"
+AGENT_SANDBOX: Final = "agent_sandbox"
+MANAGED_BY: Final = "nemo-gym"
+"""What the label app.kubernetes.io/managed-by of such claims says."""
 
 
 def livery_docker(
@@ -33,6 +38,61 @@ def livery_docker(
         ExtraMissing, NemoGymMissing: As they say.
     """
     return _of_ours("livery_docker", DOCKER, state=state, block=block, blocks=blocks)
+
+
+def livery_agent_sandbox(
+    *, state: str | None = None, block: str | None = None, **blocks: Block
+) -> GymProvider:
+    """Return the provider `livery_agent_sandbox`: the same with Livery's own words.
+
+    As `livery_docker`, with the options of Livery's provider `agent_sandbox`.
+    """
+    return _of_ours(
+        "livery_agent_sandbox", AGENT_SANDBOX, state=state, block=block, blocks=blocks
+    )
+
+
+def agent_sandbox(
+    *, state: str | None = None, block: str | None = None, **blocks: Block
+) -> GymProvider:
+    """Return the provider `agent_sandbox`, with the upstream provider's blocks.
+
+    Raises:
+        ValueError: With every mistake of the blocks.
+        ExtraMissing, NemoGymMissing: As they say.
+    """
+    name = AGENT_SANDBOX
+    _found(name, AGENT_SANDBOX)
+    from ...adapters.agent_sandbox import open_agent_sandbox
+    from .agent_blocks import SHELL, AgentBlocks, AgentConnectionBlock, to_options
+
+    shell = {"exec_shell": SHELL}
+    given = {**blocks, "exec": {**shell, **(blocks.get("exec") or {})}}
+    read, connection = read_blocks(
+        name, AgentBlocks, given, connection=AgentConnectionBlock
+    )
+    assert isinstance(connection, AgentConnectionBlock), "it was read as what it is"
+    options = to_options(connection, read)
+
+    def opened(surroundings: Surroundings) -> Opened:
+        config = options.config(surroundings)
+        return open_agent_sandbox(attrs.evolve(config, managed_by=MANAGED_BY))
+
+    return Making(
+        name=name,
+        block=block or AGENT_SANDBOX,
+        state=state,
+        open=opened,
+        defaults=SpecDefaults(
+            workdir=read.create.workdir,
+            ttl_s=read.create.ttl_s,
+            ready_timeout_s=read.create.ready_timeout_s,
+            ignores_hardware=True,
+        ),
+        exec=read.exec,
+        probe=read.probe,
+        operations=read.operations,
+    ).make()
 
 
 def _of_ours(
@@ -61,6 +121,7 @@ def _of_ours(
             ready_timeout_s=read.create.ready_timeout_s,
             network=Network(read.create.network),
             processes_max=read.create.processes_max,
+            ignores_hardware=kind == AGENT_SANDBOX,
             takes_volumes=kind == DOCKER,
         ),
         exec=read.exec,
