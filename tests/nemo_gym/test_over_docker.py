@@ -72,7 +72,7 @@ async def test_a_sandbox_from_create_to_close(config: Config, tmp_path: Path) ->
     async with AsyncSandbox(config, spec) as sandbox:
         await sandbox.start()
         ran = await sandbox.exec('echo "$A"; cat /data/a.txt; echo err >&2; exit 3')
-        slow = await sandbox.exec("echo begun; sleep 600", timeout_s=1)
+        slow = await sandbox.exec("echo begun; sleep 4321", timeout_s=1)
         left = await sandbox.exec(f"({PROCESSES}) 2>/dev/null")
         astray = await sandbox.exec("true", cwd="/no/such/folder")
         await sandbox.upload(source, "/data/deep/binary")
@@ -87,7 +87,7 @@ async def test_a_sandbox_from_create_to_close(config: Config, tmp_path: Path) ->
         assert (slow.return_code, slow.error_type) == (125, "timeout")
         assert slow.stdout == "begun\n"
         assert "/proc/[0-9]*/cmdline" in (left.stdout or ""), "it sees itself"
-        assert "sleep 600" not in (left.stdout or ""), "what timed out was ended"
+        assert "sleep 4321" not in (left.stdout or ""), "what timed out was ended"
         assert (astray.return_code, astray.error_type) == (125, None)
         assert target.read_bytes() == source.read_bytes()
         assert found.endpoint.startswith("http://127.0.0.1:")
