@@ -148,7 +148,7 @@ class ClaimWatch:
             except ClusterRefused as refused:
                 await self._answer_refusal(refused, age)
             except ClusterSilent as silent:
-                _log.warning("%s: the watch of claims: %s", self._namespace, silent)
+                _log.warning("%s: the watch of claims: %s", self._namespace, str(silent))
             if time.monotonic() - begun >= LASTING_SECONDS:
                 pause = PAUSE_SECONDS_FIRST
             await anyio.sleep(pause)
@@ -163,7 +163,7 @@ class ClaimWatch:
         if refused.status == EXPIRED:
             self._version = None
             return
-        _log.warning("%s: the watch of claims: %s", self._namespace, refused)
+        _log.warning("%s: the watch of claims: %s", self._namespace, str(refused))
         if refused.status == 401 and age == self._cluster.age:
             await self._cluster.renew(age)
             return

@@ -16,6 +16,8 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
 CONNECTIONS_MAX = 32
+WATCHES_MAX = 8
+"""Connections kept beside those of the calls."""
 
 
 @attrs.frozen(kw_only=True)
@@ -122,7 +124,11 @@ class Connected:
     def close(self) -> None:
         """Close the connections."""
         self._client.close()  # type: ignore[no-untyped-call]  # pyright knows it
-        self._client.rest_client.pool_manager.clear()
+        # Cleared alone, a pool is closed when nothing mentions it any more: too late.
+        pools = self._client.rest_client.pool_manager.pools
+        for key in list(pools.keys()):
+            pools[key].close()
+        pools.clear()
 
 
 def connected(address: ClusterAddress) -> Connected:
@@ -146,7 +152,7 @@ def connected(address: ClusterAddress) -> Connected:
         told = " ".join(str(failure).split()) or type(failure).__name__
         raise ConfigurationUnusable(told) from failure
     settings.retries = False
-    settings.connection_pool_maxsize = CONNECTIONS_MAX
+    settings.connection_pool_maxsize = CONNECTIONS_MAX + WATCHES_MAX
     return Connected(client.ApiClient(configuration=settings), host=str(settings.host))
 
 

@@ -87,18 +87,20 @@ async def open_agent_sandbox(
         lambda: Cluster(config.cluster, provider=config.name, patience=config.patience)
     )
     failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        try:
-            connections = Connections(config.connection, cluster)
-            yield AgentSandboxProvider(
-                config, cluster=cluster, connections=connections, tasks=tasks
-            )
-        except Exception as raised:
-            failure = raised  # Raised below: a task group would wrap it.
-        finally:
-            # Watches and workers' channels run here.
-            tasks.cancel_scope.cancel()
-    await cluster.aclose()
+    try:
+        async with anyio.create_task_group() as tasks:
+            try:
+                connections = Connections(config.connection, cluster)
+                yield AgentSandboxProvider(
+                    config, cluster=cluster, connections=connections, tasks=tasks
+                )
+            except Exception as raised:
+                failure = raised  # Raised below: a task group would wrap it.
+            finally:
+                # Watches and workers' channels run here.
+                tasks.cancel_scope.cancel()
+    finally:
+        await cluster.aclose()
     if failure is not None:
         raise failure
 

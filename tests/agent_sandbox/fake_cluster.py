@@ -9,7 +9,7 @@ import json
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -100,6 +100,12 @@ class FakeCluster:
         factory=list[tuple[int, str, Words]]
     )
     oldest: int = 0
+    forbidden: set[str] = attrs.field(factory=set[str])
+    """Kinds that may not be read."""
+    hides: set[str] = attrs.field(factory=set[str])
+    """Names that lists do not hold yet."""
+    holds_deletion: bool = False
+    """Whether what is being deleted stays for now."""
     _objects: dict[tuple[str, str, str], Words] = attrs.field(
         factory=dict[tuple[str, str, str], Words], init=False
     )
@@ -240,6 +246,8 @@ class FakeCluster:
             return 201, made
         if verb == "list":
             return 200, self._list(plural, namespace, query)
+        if plural in self.forbidden:
+            return _status(403, "Forbidden", f"{plural} is forbidden: cannot get")
         found = self.get(plural, name[0], ns=namespace)
         if found is None:
             return _status(404, "NotFound", f'{plural} "{name[0]}" not found')
@@ -264,6 +272,7 @@ class FakeCluster:
             each
             for each in self.all(plural)
             if _part(each, "metadata")["namespace"] == namespace
+            and _part(each, "metadata")["name"] not in self.hides
             and _is_selected(each, query.get("labelSelector", ""))
         ]
         first, limit = int(query.get("continue", 0)), int(query.get("limit", 500))
@@ -284,7 +293,10 @@ class FakeCluster:
             await stream.send(_CHUNKED)
             with cut:
                 self._watches.add(cut)
-                await self._tell_watch(stream, ns, version, query)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(_until_closed, stream, cut)
+                    await self._tell_watch(stream, ns, version, query)
+                    tasks.cancel_scope.cancel()
             await stream.aclose()
         finally:
             self._watches.discard(cut)
@@ -302,7 +314,8 @@ class FakeCluster:
                     continue
                 if _is_selected(words, selector):
                     event = {"type": kind, "object": words}
-                    text += json.dumps(event).encode() + b"\n"
+                    line = json.dumps(event, ensure_ascii=False)
+                    text += line.encode() + b"\n"
                 version = at
             if text:
                 # In pieces that break where no line and no character ends.
@@ -356,7 +369,10 @@ class FakeCluster:
         while True:
             changed = self._changed
             now = self.get("sandboxclaims", name, ns=ns)
-            if now is None or "deletionTimestamp" in _part(now, "metadata"):
+            if now is None:
+                return
+            ending = "deletionTimestamp" in _part(now, "metadata")
+            if ending and not self.holds_deletion:
                 return
             if _part(now, "metadata")["uid"] != metadata["uid"]:
                 return
@@ -364,7 +380,7 @@ class FakeCluster:
             left = datetime.fromisoformat(told).timestamp() - time.time()
             if left <= 0:
                 return
-            with anyio.move_on_after(left):
+            with anyio.move_on_after(0.05 if ending else left):
                 await changed.wait()
 
     def set_ready(
@@ -399,6 +415,12 @@ class FakeCluster:
             return
         ending = {**metadata, "deletionTimestamp": datetime.now(UTC).isoformat()}
         self._keep("sandboxclaims", {**claim, "metadata": ending}, "MODIFIED")
+
+
+async def _until_closed(stream: Stream, cut: anyio.CancelScope) -> None:
+    with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+        await stream.receive()
+    cut.cancel()
 
 
 def _part(words: Words, key: str) -> Words:

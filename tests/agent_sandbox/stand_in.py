@@ -4,7 +4,7 @@
 import itertools
 import secrets
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from livery.adapters.agent_sandbox import (
 from livery.adapters.http_client import Patience
 from livery.domain.claims import ClaimId, OwnerId
 from livery.domain.names import to_name
+from livery.ports.contracts.sandbox_context import comes_true
 from livery.ports.contracts.sandbox_provider import ProviderContext
 from livery.ports.required.sandbox_provider import (
     Capability,
@@ -36,6 +37,9 @@ HERE = CAPABILITIES - {Capability.ISOLATION, Capability.USERS}
 """Without what only a real cluster can show; users are the template's to give."""
 PATIENCE = Patience(attempts_max=4, seconds_max=20.0, pause_seconds=0.05)
 PROVIDER_HOOKS = frozenset({"end_outside", "failing_spec"})
+
+SOON_SECONDS = 60.0
+"""Much less than the time that a create may take here."""
 
 _numbers = itertools.count(1)
 
@@ -59,6 +63,15 @@ def config_for(cluster: FakeCluster) -> AgentSandboxConfig:
         patience=PATIENCE,
         close_seconds=20.0,
     )
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    """Wait, within `SOON_SECONDS`, until something is so."""
+
+    async def look() -> bool:
+        return bool(is_so())
+
+    assert await comes_true(look, seconds=SOON_SECONDS)
 
 
 @attrs.define
