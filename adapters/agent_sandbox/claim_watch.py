@@ -148,7 +148,9 @@ class ClaimWatch:
             except ClusterRefused as refused:
                 await self._answer_refusal(refused, age)
             except ClusterSilent as silent:
-                _log.warning("%s: the watch of claims: %s", self._namespace, str(silent))
+                _log.warning(
+                    "%s: the watch of claims: %s", self._namespace, str(silent)
+                )
             if time.monotonic() - begun >= LASTING_SECONDS:
                 pause = PAUSE_SECONDS_FIRST
             await anyio.sleep(pause)

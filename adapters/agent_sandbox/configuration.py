@@ -11,6 +11,7 @@ from .connections import ConnectionConfig, Mode
 from .kubernetes_package import ClusterAddress
 
 CLOSE_SECONDS = 60.0
+CONNECT_SECONDS = 60.0
 CAPABILITIES = frozenset(
     {
         Capability.ISOLATION,
@@ -44,6 +45,8 @@ class AgentSandboxConfig:
     probes_count: int = 1
     """How many commands in a row must answer before a sandbox is given out."""
     probes_pause_seconds: float = 1.0
+    connect_seconds: float = CONNECT_SECONDS
+    """How long a sandbox that is found or lent may take to answer."""
     close_seconds: float = CLOSE_SECONDS
     """How long a sandbox may take to be seen gone."""
     patience: Patience = attrs.field(factory=Patience)

@@ -60,7 +60,6 @@ from .sandbox import AgentSandbox
 from .standing import Bound, Standing
 from .warnings import Warnings
 
-CONNECT_SECONDS = 60.0
 PROBE_SECONDS = 30.0
 DESCRIPTOR_WORDS = frozenset({"sandbox_id", "sandbox_uid"})
 _NotReady = (
@@ -185,8 +184,8 @@ class AgentSandboxProvider:
             return None
         sandbox = self._sandbox(self._berth(bound, label))
         try:
-            with anyio.fail_after(CONNECT_SECONDS):
-                await sandbox.make_ready(seconds=CONNECT_SECONDS)
+            with anyio.fail_after(self._config.connect_seconds):
+                await sandbox.make_ready(seconds=self._config.connect_seconds)
         except SandboxLost:
             return None
         except (*_NotReady, TimeoutError) as failure:
@@ -222,8 +221,8 @@ class AgentSandboxProvider:
         )
         # What is wrong with its inside is found now, not under the first command.
         try:
-            with anyio.fail_after(CONNECT_SECONDS):
-                await sandbox.make_ready(seconds=CONNECT_SECONDS)
+            with anyio.fail_after(self._config.connect_seconds):
+                await sandbox.make_ready(seconds=self._config.connect_seconds)
         except (*_NotReady, TimeoutError) as failure:
             await self._gone_or_failed(bound, "connect", failure)
             raise self._lost(reference, "it ended meanwhile") from failure
@@ -352,7 +351,8 @@ class AgentSandboxProvider:
                 provider=self.name,
                 sandbox=f"{bound.claim.namespace}/{bound.claim.name}",
                 operation=operation,
-                reason=str(failure) or f"no answer within {CONNECT_SECONDS:g} s",
+                reason=str(failure)
+                or f"no answer within {self._config.connect_seconds:g} s",
             ) from failure
 
     def _berth(self, bound: Bound, label: ClaimLabel) -> Berth:

@@ -104,6 +104,8 @@ class FakeCluster:
     """Kinds that may not be read."""
     hides: set[str] = attrs.field(factory=set[str])
     """Names that lists do not hold yet."""
+    on_pod: Callable[[FakePod], None] | None = None
+    """Looks at each new pod before its claim is bound."""
     holds_deletion: bool = False
     """Whether what is being deleted stays for now."""
     _objects: dict[tuple[str, str, str], Words] = attrs.field(
@@ -340,6 +342,8 @@ class FakeCluster:
         async with new_pod(uid) as pod:
             sandbox = f"{pool}-{uid[:6]}"
             self.pods[sandbox] = pod
+            if self.on_pod is not None:
+                self.on_pod(pod)
             try:
                 await self._stand(claim, pod, sandbox)
             finally:
