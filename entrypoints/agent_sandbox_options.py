@@ -10,6 +10,7 @@ from ..adapters.agent_sandbox import (
     AgentSandboxConfig,
     ClusterAddress,
     ConnectionConfig,
+    HandsConfig,
     Mode,
 )
 from .plug_ins import Surroundings
@@ -131,7 +132,7 @@ class AgentSandboxOptions:
             namespaces=self.namespaces,
             warmpool=self.warmpool,
             image_warmpools=self.image_warmpools,
-            python=self.python,
+            hands=HandsConfig(python=self.python),
             probes_count=self.probes_count,
             probes_pause_seconds=self.probes_pause_seconds,
             close_seconds=self.close_timeout_seconds,

@@ -26,6 +26,7 @@ SUITES = (
     "sandbox port contract",
     "provider base",
     "docker provider",
+    "k8s claim provider",
     "exec service",
     "file service",
     "session core",

@@ -3,6 +3,7 @@
 
 from .configuration import CAPABILITIES, AgentSandboxConfig
 from .connections import ConnectionConfig, Mode
+from .hands import HandsConfig
 from .kubernetes_package import ClusterAddress
 from .sandbox_provider import AgentSandboxProvider, open_agent_sandbox
 
@@ -12,6 +13,7 @@ __all__ = [
     "CAPABILITIES",
     "ClusterAddress",
     "ConnectionConfig",
+    "HandsConfig",
     "Mode",
     "open_agent_sandbox",
 ]

@@ -8,6 +8,7 @@ import attrs
 from ...ports.required.sandbox_provider import Capability, SpecRefused
 from ..http_client import Patience
 from .connections import ConnectionConfig, Mode
+from .hands import HandsConfig
 from .kubernetes_package import ClusterAddress
 
 CLOSE_SECONDS = 60.0
@@ -40,8 +41,8 @@ class AgentSandboxConfig:
     warmpool: str | None = None
     image_warmpools: Mapping[str, str] = attrs.field(factory=dict[str, str])
     managed_by: str = "livery"
-    python: str = "python3"
-    """What is looked for in a sandbox to run the worker."""
+    hands: HandsConfig = attrs.field(factory=HandsConfig)
+    """How work is done in a sandbox."""
     probes_count: int = 1
     """How many commands in a row must answer before a sandbox is given out."""
     probes_pause_seconds: float = 1.0

@@ -26,6 +26,7 @@ from .runtime_api import RuntimeApi
 
 ROUTER_TROUBLE_SECONDS = 20.0
 """A router that is renewed answers 502 for a while."""
+TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 SEND_SECONDS = 60.0
 ENDING_SECONDS = 40.0
 
@@ -35,6 +36,8 @@ class HandsConfig:
     """How work is done in a sandbox."""
 
     python: str = "python3"
+    token_file: str = TOKEN_FILE
+    """Where a token of the cluster's API server would be."""
     trouble_seconds: float = 5.0
     """How long calls of a runtime server may fail in a row."""
 
@@ -109,6 +112,7 @@ async def run_hands(
             is_known=wanted.is_known,
             seconds=wanted.seconds,
             trouble=Trouble(seconds=seconds, is_lost=wanted.is_lost),
+            token_file=config.token_file,
         )
         channel = WorkerChannel(
             opened.stream, ending_seconds=ENDING_SECONDS, send_seconds=SEND_SECONDS

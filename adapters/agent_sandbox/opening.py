@@ -22,7 +22,6 @@ PAUSE_SECONDS_FIRST = 0.05
 PAUSE_SECONDS_MAX = 1.0
 START_SECONDS = 20.0
 KEY_HEX = 12
-TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 STARTS_MAX = 3
 TOLD_CHARACTERS_MAX = 300
 
@@ -104,10 +103,12 @@ async def open_runtime(
     is_known: bool,
     seconds: float,
     trouble: Trouble,
+    token_file: str,
 ) -> Opened:
     """Make a sandbox ready and start its worker, within `seconds`.
 
-    `is_known` says that it was opened before: what was put down must be there.
+    `is_known` says that it was opened before: what was put down must be there. A file
+    at `token_file` would let whoever runs in it speak to the cluster.
 
     Raises:
         OpeningFailed: It cannot be made ready.
@@ -120,7 +121,7 @@ async def open_runtime(
     asking = _Asking(api, until=time.monotonic() + seconds, trouble=trouble)
     told = await asking.execute(
         *("/bin/sh", "-c", _OPEN, "sandbox"),
-        *(workdir, key, python, name, known, TOKEN_FILE),
+        *(workdir, key, python, name, known, token_file),
     )
     match told.stdout.splitlines():
         case ["ready", scratch, folder, have, holds]:

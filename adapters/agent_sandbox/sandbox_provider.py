@@ -40,7 +40,6 @@ from .cluster import CLAIM, Cluster
 from .cluster_faults import ClusterRefused, ClusterSilent
 from .configuration import CAPABILITIES, AgentSandboxConfig, check_config
 from .connections import Connections, Mode, NoWay
-from .hands import HandsConfig
 from .images import Images
 from .making import Made, Making, remove
 from .manifests import (
@@ -373,7 +372,7 @@ class AgentSandboxProvider:
             connections=self._connections,
             watch=self.watch(berth.bound.claim.namespace),
             tasks=self._tasks,
-            config=HandsConfig(python=self._config.python),
+            config=self._config.hands,
         )
 
     def _reference(self, access: SandboxAccess) -> tuple[str, str, str]:

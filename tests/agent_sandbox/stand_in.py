@@ -16,6 +16,7 @@ from livery.adapters.agent_sandbox import (
     AgentSandboxProvider,
     ClusterAddress,
     ConnectionConfig,
+    HandsConfig,
     open_agent_sandbox,
 )
 from livery.adapters.http_client import Patience
@@ -59,7 +60,7 @@ def config_for(cluster: FakeCluster) -> AgentSandboxConfig:
         connection=ConnectionConfig(server_port=PORT),
         namespace=NAMESPACE,
         warmpool=POOL,
-        python=sys.executable,
+        hands=HandsConfig(python=sys.executable),
         patience=PATIENCE,
         close_seconds=20.0,
     )

@@ -12,9 +12,9 @@ import pytest
 
 from livery.adapters.agent_sandbox import (
     ConnectionConfig,
+    HandsConfig,
     Mode,
     open_agent_sandbox,
-    opening,
 )
 from livery.adapters.agent_sandbox.sandbox import AgentSandbox
 from livery.domain.claims import ClaimId
@@ -243,13 +243,15 @@ async def test_what_cannot_be_made_ready_says_the_step(tmp_path: Path) -> None:
                 new_label(), at.spec(workdir=str(tmp_path / "file" / "work"))
             )
         assert refused.value.field == "workdir"
-        async with at.open_again(python="no-such-python") as provider:
+        async with at.open_again(
+            hands=HandsConfig(python="no-such-python")
+        ) as provider:
             with pytest.raises(CreateFailed, match="there is no no-such-python"):
                 await provider.create(new_label(), at.spec())
         odd = tmp_path / "odd-python"
         odd.write_text("#!/bin/sh\necho 'Python 3.8 or newer is needed' >&2; exit 1\n")
         odd.chmod(0o755)
-        async with at.open_again(python=str(odd)) as provider:
+        async with at.open_again(hands=HandsConfig(python=str(odd))) as provider:
             with pytest.raises(CreateFailed, match=r"Python 3\.8 or newer is needed"):
                 await provider.create(new_label(), at.spec())
         assert at.cluster.all("sandboxclaims") == []
@@ -286,7 +288,7 @@ async def test_an_idle_worker_that_is_gone_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.case("FC-169")
 async def test_a_pod_with_a_token_of_the_cluster_is_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with stable(tmp_path) as at:
         label = new_label()
@@ -296,11 +298,12 @@ async def test_a_pod_with_a_token_of_the_cluster_is_warned_of(
 
         token = tmp_path / "token"
         token.write_text("x")
-        monkeypatch.setattr(opening, "TOKEN_FILE", str(token))
-        label = new_label()
-        await at.provider.create(label, at.spec())
-        assert "automountServiceAccountToken: false" in caplog.text
-        await at.provider.destroy(label)
+        hands = HandsConfig(python=sys.executable, token_file=str(token))
+        async with at.open_again(hands=hands) as provider:
+            label = new_label()
+            await provider.create(label, at.spec())
+            assert "automountServiceAccountToken: false" in caplog.text
+            await provider.destroy(label)
 
 
 async def test_ports_are_reached_by_the_pods_address(tmp_path: Path) -> None:
