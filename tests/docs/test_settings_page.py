@@ -16,6 +16,7 @@ from livery.entrypoints.agent_sandbox_options import AgentSandboxOptions
 from livery.entrypoints.built_in import CommandOptions, DockerOptions, LocalOptions
 from livery.entrypoints.claude_code_options import ClaudeCodeOptions
 from livery.entrypoints.composition import read_options
+from livery.entrypoints.opensandbox_options import OpenSandboxOptions
 from livery.entrypoints.settings import Settings
 from livery.entrypoints.settings_reading import SettingsFile, structured
 from livery.entrypoints.simple_options import SimpleOptions
@@ -28,6 +29,7 @@ OPTIONS: dict[str, type[attrs.AttrsInstance]] = {
     "command": CommandOptions,
     "docker": DockerOptions,
     "local": LocalOptions,
+    "opensandbox": OpenSandboxOptions,
     "simple": SimpleOptions,
 }
 
