@@ -14,7 +14,7 @@ import attrs
 
 from ..required.byte_stream import ByteStream
 from ..required.faults import Fault
-from ..required.sandbox import Command, Ended, Exited, Lost, Sandbox, SandboxFailed
+from ..required.sandbox import Ended, Exited, Sandbox, SandboxFailed
 from .relay_connections import OpenStream, RelayFailed
 from .sandbox_programs import SandboxProgram, Unreadable
 
@@ -117,27 +117,22 @@ class MailboxStream:
                     raise BrokenPipeError(str(fault)) from fault
 
     async def _take(self) -> Ended:
-        command = Command(
-            argv=(
-                self._program.python,
-                "-I",
-                "-S",
-                await self._program.installed(),
-                "take",
-                self._folder,
-                str(self._taken + 1),
-                str(TAKE_SECONDS),
-            ),
-            timeout_seconds=COMMAND_SECONDS,
-            cwd=self._program.sandbox.scratch,
-            output_bytes_max=2 * FILE_BYTES_MAX,
-        )
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            with suppress(SandboxFailed):
-                ended = await self._program.sandbox.exec(command)
-                is_known = isinstance(ended.how, Exited | Lost)
-                if is_known or attempt == ATTEMPTS_MAX:
-                    return ended
+            try:
+                ended = await self._program.run(
+                    "take",
+                    self._folder,
+                    str(self._taken + 1),
+                    str(TAKE_SECONDS),
+                    timeout_seconds=COMMAND_SECONDS,
+                    output_bytes_max=2 * FILE_BYTES_MAX,
+                )
+            except SandboxFailed:
+                continue
+            except Fault as fault:
+                raise BrokenPipeError(f"the mailbox cannot be read: {fault}") from fault
+            if isinstance(ended.how, Exited) or attempt == ATTEMPTS_MAX:
+                return ended
         raise BrokenPipeError(f"no command ran in {ATTEMPTS_MAX} attempts")
 
 

@@ -90,6 +90,24 @@ class SandboxProgram:
             RuntimeMissing: There is no Python for it.
             SandboxLost, SandboxFailed: As they say.
         """
+        ended = await self.run(
+            *words, timeout_seconds=timeout_seconds, stdin=stdin, detaches=detaches
+        )
+        return words_from(ended)
+
+    async def run(
+        self,
+        *words: str,
+        timeout_seconds: float,
+        stdin: bytes = b"",
+        detaches: bool = False,
+        output_bytes_max: int | None = None,
+    ) -> Ended:
+        """Run the program with `words` and return how it ended, with what it wrote.
+
+        Raises:
+            RuntimeMissing, SandboxLost, SandboxFailed: As `ask` says.
+        """
         path = await self.installed()
         command = Command(
             argv=(self._found or self.python, "-I", "-S", path, *words),
@@ -98,8 +116,9 @@ class SandboxProgram:
             stdin=stdin,
             detaches=detaches,
         )
-        ended = await self._exec(command)
-        return words_from(ended)
+        if output_bytes_max is not None:
+            command = attrs.evolve(command, output_bytes_max=output_bytes_max)
+        return await self._exec(command)
 
     async def _exec(self, command: Command) -> Ended:
         """Run it on the Python that was found, or where that is gone on the worker's."""

@@ -15,7 +15,6 @@ from livery.ports.provided.relay_connections import (
     RelayFailed,
     open_relay,
 )
-from livery.ports.provided.sandbox_programs import RuntimeMissing
 
 from ..channel.processes import until_gone, until_there
 from ..channel.worker_sandbox import WorkerSandbox, sandbox_in
@@ -90,18 +89,22 @@ async def _echoed(port: int) -> bytes:
             return await received(inside)
 
 
-async def test_a_taken_port_and_a_missing_python_are_told(
-    sandbox: WorkerSandbox, opens: OpenStream
-) -> None:
+async def test_a_taken_port_is_told(sandbox: WorkerSandbox, opens: OpenStream) -> None:
     async with serving(echo) as far, open_relay(opens, {"far": far}) as relay:
         with pytest.raises(RelayFailed, match="in use"):
             async with open_relay(opens, {"far": far}, ports=relay.ports):
                 raise AssertionError("it cannot listen there")
 
+
+async def test_where_python_is_gone_the_worker_s_own_carries(
+    sandbox: WorkerSandbox,
+) -> None:
     nowhere = through_files(sandbox, program("mailbox"), python="/no/python3")
-    with pytest.raises(RuntimeMissing):
-        async with open_relay(nowhere, {}):
-            raise AssertionError("there is no Python")
+    async with serving(echo) as far, open_relay(nowhere, {"far": far}) as relay:
+        heard = await _echoed(relay.ports["far"])
+
+    assert heard == b"again"
+    assert relay.record.losses == 0
 
 
 async def test_a_sandbox_that_answers_nothing_any_more_loses_the_relay(

@@ -7,13 +7,14 @@ from pathlib import Path
 import anyio
 import pytest
 
+from livery.domain import episodes
 from livery.domain.claims import DECIDER, ClaimId, ClaimPhase, ReleaseStarted
 from livery.domain.digests import Json
 from livery.domain.episodes import Participant
 from livery.domain.tasks import EpisodeId, Task
 from livery.ports.provided.carry_out import read_state
 from livery.ports.provided.grade_work import GRADING_ATTEMPTS_MAX, grader_claim
-from livery.ports.required.journal import claim_stream
+from livery.ports.required.journal import claim_stream, episode_stream
 from livery.ports.required.sandbox_provider import ClaimLabel
 
 from .outside import Killed, MortalJournal
@@ -61,8 +62,13 @@ async def until_graded(ground: Ground, times: int) -> None:
             await anyio.sleep(0.01)
 
 
-def claims_of(stable: Stable) -> list[ClaimId]:
-    session = stable.run_episode.session(Participant.RESOURCES, EPISODE)
+async def claims_of(ground: Ground, stable: Stable) -> list[ClaimId]:
+    """Return the graders' claims of an episode that was queued."""
+    use = stable.run_episode
+    stream = episode_stream(use.run, EPISODE.key)
+    queued = (await read_state(ground.journal, stream, episodes.DECIDER)).state.queued
+    assert queued is not None
+    session = use.session(Participant.RESOURCES, EPISODE, queued.at)
     return [grader_claim(session, number) for number in range(3)]
 
 
@@ -86,7 +92,8 @@ async def with_losses(ground: Ground, times: int) -> Mapping[str, Json]:
 
         async with anyio.create_task_group() as group:
             group.start_soon(run)
-            for number, claim in enumerate(claims_of(it)[:times]):
+            await until_graded(ground, 1)
+            for number, claim in enumerate((await claims_of(ground, it))[:times]):
                 await until_graded(ground, number + 1)
                 await it.provider.destroy(ClaimLabel(claim=claim, owner=OWNER))
     return rows[0]
@@ -119,13 +126,15 @@ async def test_a_grading_that_a_kill_cut_off_begins_again_in_a_new_sandbox(
     harness, asked = ground.counting(SOLVE), graded_at_length(ground, times=1)
     mortal = MortalJournal(ground.journal, appends_left=MANY, after=False)
     try:
-        async with ground.stable(harness, mortal) as it:
-            claims = claims_of(it)
-            async with anyio.create_task_group() as group:
-                group.start_soon(it.run_episode, EPISODE, asked)
-                await until_graded(ground, 1)
-                mortal.dead = True
-                group.cancel_scope.cancel()
+        async with (
+            ground.stable(harness, mortal) as it,
+            anyio.create_task_group() as group,
+        ):
+            group.start_soon(it.run_episode, EPISODE, asked)
+            await until_graded(ground, 1)
+            claims = await claims_of(ground, it)
+            mortal.dead = True
+            group.cancel_scope.cancel()
     except* Killed:
         pass
     cut_off = await phases(ground, claims)
