@@ -21,6 +21,7 @@ Block = Mapping[str, object] | None
 
 DOCKER: Final = "docker"
 AGENT_SANDBOX: Final = "agent_sandbox"
+OPENSANDBOX: Final = "opensandbox"
 MANAGED_BY: Final = "nemo-gym"
 """What the label app.kubernetes.io/managed-by of such claims says."""
 
@@ -49,6 +50,15 @@ def livery_agent_sandbox(
     """
     return _of_ours(
         "livery_agent_sandbox", AGENT_SANDBOX, state=state, block=block, blocks=blocks
+    )
+
+
+def livery_opensandbox(
+    *, state: str | None = None, block: str | None = None, **blocks: Block
+) -> GymProvider:
+    """Return the provider `livery_opensandbox`, as `livery_docker` is."""
+    return _of_ours(
+        "livery_opensandbox", OPENSANDBOX, state=state, block=block, blocks=blocks
     )
 
 
@@ -122,7 +132,7 @@ def _of_ours(
             network=Network(read.create.network),
             processes_max=read.create.processes_max,
             ignores_hardware=kind == AGENT_SANDBOX,
-            takes_volumes=kind == DOCKER,
+            takes_volumes=kind in (DOCKER, OPENSANDBOX),
         ),
         exec=read.exec,
         probe=read.probe,
