@@ -42,6 +42,19 @@ class Join:
 
 
 @attrs.frozen(kw_only=True)
+class Keep:
+    """Tells that the ticket has its places already, from before a restart.
+
+    It keeps them, beyond the cap if need be; nobody else is admitted until there is
+    room again.
+    """
+
+    ticket: Ticket
+    places: int = 1
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
 class Leave:
     """Tells that the ticket is finished with, wherever it stands."""
 
@@ -63,7 +76,7 @@ class Shut:
     at: Instant
 
 
-Command = SetCapacity | Join | Leave | Tick | Shut
+Command = SetCapacity | Join | Keep | Leave | Tick | Shut
 
 
 @attrs.frozen(kw_only=True)
@@ -89,6 +102,15 @@ class TicketAdmitted:
     """The ticket has its places."""
 
     ticket: Ticket
+    at: Instant
+
+
+@attrs.frozen(kw_only=True)
+class TicketKept:
+    """The ticket has the places that it had before, whatever room there is."""
+
+    ticket: Ticket
+    places: int
     at: Instant
 
 
@@ -119,6 +141,7 @@ Event = (
     CapacitySet
     | TicketQueued
     | TicketAdmitted
+    | TicketKept
     | TicketLeft
     | TicketTimedOut
     | AdmissionShut
@@ -146,7 +169,7 @@ class Admission:
 
     @property
     def free(self) -> int:
-        """How many places nobody has; negative after the cap was lowered."""
+        """How many places nobody has; negative beyond a cap that was lowered."""
         return self.capacity - sum(places for _, places in self.admitted)
 
     def place(self, ticket: Ticket) -> int | None:
@@ -235,6 +258,12 @@ def evolve(admission: Admission, event: Event) -> Admission:
             return attrs.evolve(admission, waiting=(*admission.waiting, waiting))
         case TicketAdmitted(ticket=ticket):
             return _admitted(admission, ticket)
+        case TicketKept(ticket=ticket, places=places):
+            return attrs.evolve(
+                admission,
+                waiting=tuple(w for w in admission.waiting if w.ticket != ticket),
+                admitted=(*admission.admitted, (ticket, places)),
+            )
         case TicketLeft(ticket=ticket) | TicketTimedOut(ticket=ticket):
             return attrs.evolve(
                 admission,
@@ -254,6 +283,8 @@ def _decide_first(admission: Admission, command: Command) -> tuple[Event, ...]:
             return () if same else (CapacitySet(places=places, at=at),)
         case Join():
             return _join(admission, command)
+        case Keep():
+            return _keep(admission, command)
         case Leave(ticket=ticket, at=at):
             known = admission.holds(ticket) or admission.place(ticket) is not None
             return (TicketLeft(ticket=ticket, at=at),) if known else ()
@@ -288,6 +319,12 @@ def _join(admission: Admission, command: Join) -> tuple[Event, ...]:
             at=command.at,
         ),
     )
+
+
+def _keep(admission: Admission, command: Keep) -> tuple[Event, ...]:
+    if admission.shut or admission.holds(command.ticket):
+        return ()
+    return (TicketKept(ticket=command.ticket, places=command.places, at=command.at),)
 
 
 def _timed_out(admission: Admission, at: Instant) -> tuple[Event, ...]:

@@ -14,6 +14,7 @@ from ...domain.admissions import (
     AdmissionIsShut,
     Command,
     Join,
+    Keep,
     Leave,
     SetCapacity,
     Shut,
@@ -63,6 +64,10 @@ class AdmitSessions:
             raise AdmissionIsShut(ticket=ticket)
         if not self._admission.holds(ticket):
             raise AdmissionFull(ticket=ticket, places=self.places)
+
+    def keep(self, ticket: Ticket) -> None:
+        """Count a session that stands already, beyond the places if need be."""
+        self._carry_out(Keep(ticket=ticket, at=self._now()))
 
     def leave(self, ticket: Ticket) -> None:
         """Give the ticket's place back, or its place in the queue."""

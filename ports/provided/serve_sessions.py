@@ -86,6 +86,8 @@ class ServedSessions:
     _used: dict[AgentSessionId, float] = attrs.field(
         factory=dict[AgentSessionId, float], init=False
     )
+    _adopted: set[AgentSessionId] = attrs.field(factory=set[AgentSessionId], init=False)
+    """Those of dead processes, until they are over."""
     _closed: OrderedDict[AgentSessionId, float] = attrs.field(
         factory=OrderedDict[AgentSessionId, float], init=False
     )
@@ -266,7 +268,9 @@ class ServedSessions:
             try:
                 for session in await self.sessions.adopt():
                     log.warning("Session %s of a dead process is held here", session)
-                    self._used[session] = self.sessions.clock.monotonic()
+                    self._adopt(session)
+                for session in tuple(self._adopted):
+                    await self._let_go_if_over(session)
                 for session in tuple(self._closed):
                     await self._forget_if_old(session)
                 for session in self._idle():
@@ -274,6 +278,19 @@ class ServedSessions:
             except (Fault, Refusal) as fault:
                 log.warning("What is old was not swept: %s", fault)
             await self.sessions.clock.sleep(pause)
+
+    def _adopt(self, session: AgentSessionId) -> None:
+        self._used[session] = self.sessions.clock.monotonic()
+        self._adopted.add(session)
+        self.admit.keep(Ticket(session))
+
+    async def _let_go_if_over(self, session: AgentSessionId) -> None:
+        """Give up the place of an adopted session that another server has closed."""
+        phase = (await self.sessions.standing(session)).state.phase
+        if phase in (SessionPhase.CLOSED, SessionPhase.ABSENT):
+            self._adopted.discard(session)
+            self._used.pop(session, None)
+            self.admit.leave(Ticket(session))
 
     def _idle(self) -> list[AgentSessionId]:
         before = self.sessions.clock.monotonic() - self.patience.idle_timeout_seconds

@@ -275,10 +275,10 @@ async def holder_of(claim: ClaimId, journal: MemoryJournal) -> Holder | None:
     return DECIDER_OF_CLAIMS.replay(history.events).holder
 
 
-@pytest.mark.case("FC-142")
-async def test_a_dead_server_s_sandbox_is_held_until_its_session_is_closed() -> None:
-    journal, provider = MemoryJournal(), BreakableProvider()
-    patience = Patience(idle_timeout_seconds=0.4)
+async def left_with_a_sandbox(
+    journal: MemoryJournal, provider: BreakableProvider
+) -> ClaimId:
+    """Leave a session that is ready, with a sandbox of its own."""
     await left_behind(journal, OWN)
     seeded = (await journal.read(agent_session_stream(SESSION))).events[0]
     assert isinstance(seeded, SeedStarted)
@@ -287,6 +287,49 @@ async def test_a_dead_server_s_sandbox_is_held_until_its_session_is_closed() -> 
     await outside.claim(claim, SandboxSpec(), used_by="a test")
     ready = MarkReady(claim=claim, at=NOW)
     await carry_out(journal, agent_session_stream(SESSION), DECIDER, ready)
+    return claim
+
+
+async def until_held(claim: ClaimId, journal: MemoryJournal) -> None:
+    with anyio.fail_after(WAIT_SECONDS):
+        while await holder_of(claim, journal) == DEAD:  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+
+
+async def test_a_dead_server_s_session_has_its_place_until_it_is_over() -> None:
+    journal, provider = MemoryJournal(), BreakableProvider()
+    await left_with_a_sandbox(journal, provider)
+    patience = Patience(close_retry_window_seconds=0.4)
+    first = MemoryHolders(FIRST, {SECOND})
+    second = MemoryHolders(SECOND, {FIRST})
+    async with serving(
+        journal,
+        own=True,
+        provider=provider,
+        holders=first,
+        patience=patience,
+        places=1,
+    ) as it:
+        with anyio.fail_after(WAIT_SECONDS):
+            while not it.served.remembered:  # noqa: ASYNC110 - it has no event
+                await anyio.sleep(0.01)
+        full = await it.post("/v1/agent_sessions", seed("s2"))
+        async with serving(
+            journal, own=True, provider=provider, holders=second
+        ) as other:
+            await other.close()
+        with anyio.fail_after(WAIT_SECONDS):
+            while (await it.post("/v1/agent_sessions", seed("s2"))).is_error:  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+
+    assert (full.status_code, full.json()["kind"]) == (429, "admission_full")
+
+
+@pytest.mark.case("FC-142")
+async def test_a_dead_server_s_sandbox_is_held_until_its_session_is_closed() -> None:
+    journal, provider = MemoryJournal(), BreakableProvider()
+    patience = Patience(idle_timeout_seconds=0.4)
+    claim = await left_with_a_sandbox(journal, provider)
     async with serving(
         journal,
         own=True,
@@ -294,9 +337,8 @@ async def test_a_dead_server_s_sandbox_is_held_until_its_session_is_closed() -> 
         holders=MemoryHolders(FIRST),
         patience=patience,
     ) as it:
+        await until_held(claim, journal)
         with anyio.fail_after(WAIT_SECONDS):
-            while await holder_of(claim, journal) == DEAD:  # noqa: ASYNC110
-                await anyio.sleep(0.01)
             while provider.live:  # noqa: ASYNC110 - it has no event
                 await anyio.sleep(0.01)
         closed = await it.close()

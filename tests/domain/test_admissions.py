@@ -18,6 +18,7 @@ from livery.domain.admissions import (
     AdmissionShut,
     CapacitySet,
     Join,
+    Keep,
     Leave,
     NeverFits,
     SetCapacity,
@@ -25,6 +26,7 @@ from livery.domain.admissions import (
     Tick,
     Ticket,
     TicketAdmitted,
+    TicketKept,
     TicketLeft,
     TicketQueued,
     TicketTaken,
@@ -234,6 +236,20 @@ def test_a_ticket_stands_for_one_number_of_places() -> None:
         decide(standing, join("a", 2))
 
 
+def test_what_stands_already_keeps_its_place_beyond_the_cap() -> None:
+    full = after(DECIDER, join("a"), state=room_for(1))
+    keep = Keep(ticket=Ticket("b"), at=NOW)
+
+    kept = after(DECIDER, keep, join("c"), state=full)
+    one_left = after(DECIDER, leave("a"), state=kept)
+    both_left = after(DECIDER, leave("b"), state=one_left)
+
+    assert (admitted(kept), kept.free) == (["a", "b"], -1)
+    assert decide(kept, keep) == ()
+    assert admitted(one_left) == ["b"]
+    assert admitted(both_left) == ["c"]
+
+
 class Admissions(DeciderMachine):
     """A few tickets that come, wait, give up and go, while the cap moves.
 
@@ -263,6 +279,7 @@ class Admissions(DeciderMachine):
         commands += [SetCapacity(places=places, at=at) for places in (0, 1, 2, 4)]
         for name in "abcdef":
             commands.append(Leave(ticket=Ticket(name), at=at))
+            commands.append(Keep(ticket=Ticket(name), places=2, at=at))
             commands += [
                 join(name, places, patience=patience, at=at)
                 for places, patience in ((1, 60.0), (1, 0.0), (2, 900.0), (3, 900.0))
@@ -291,6 +308,11 @@ class Admissions(DeciderMachine):
                 self.passed[ticket] = 0
             case TicketAdmitted(ticket=ticket, at=at):
                 self.saw_admitted(ticket, at)
+            case TicketKept(ticket=ticket, places=places):
+                assert not self.shut
+                assert ticket not in self.in_use
+                self.queue.pop(ticket, None)
+                self.in_use[ticket] = places
             case TicketLeft(ticket=ticket):
                 assert ticket in self.in_use.keys() | self.queue.keys()
                 self.in_use.pop(ticket, None)
