@@ -85,7 +85,7 @@ class GuardedCalls:
                 if apps is None:
                     raise CallsEnded
                 looks_up = apps.reaching.way is Reach.ENDPOINTS
-                if looks_up and tool == apps.reaching.documentation:
+                if looks_up and tool == documentation_tool(apps.reaching).name:
                     known = tuple(apps.tools.values())
                     return ToldResult(told=documentation(known, self.tokens.header))
                 return await call_app(apps, opened.sandbox, tool, arguments)

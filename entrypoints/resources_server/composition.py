@@ -84,6 +84,7 @@ class ResourcesApplication:
     """What the server answers with, and where it answers sandboxes already."""
 
     served: ServedResources
+    tokens: SessionTokens
     routes: Sequence[BaseRoute]
     """For who drives sessions, and for agents beside it."""
     sandbox_url: str
@@ -182,6 +183,7 @@ async def open_resources(
         await stack.enter_async_context(serving(inner, listener))
         yield ResourcesApplication(
             served=served,
+            tokens=tokens,
             routes=(*control.routes(), *shown, *agent.direct()),
             sandbox_url=url,
         )
