@@ -349,7 +349,16 @@ class DockerSandbox:
                 await self._remove_scratch(hands)
             await hands.aclose()
 
+    async def _is_paused(self) -> bool:
+        try:
+            facts = await self._engine.inspect(self._berth.container_id)
+        except _Broken:
+            return False  # Whoever asks next is told.
+        return facts is not None and facts.state == "paused"
+
     async def _remove_scratch(self, hands: _Hands) -> None:
+        if await self._is_paused():
+            return  # It goes with its container.
         command = Command(
             argv=("rm", "-rf", self._berth.scratch), timeout_seconds=DISCONNECT_SECONDS
         )

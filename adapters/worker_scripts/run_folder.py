@@ -37,6 +37,8 @@ STOP = "stop"
 RECEIPT_ROOM_BYTES = 8192
 """Written at the start, so that the end can be told on a full disk."""
 
+STOPPED = "T"
+
 _PASS_SECONDS = 0.02
 
 
@@ -145,6 +147,8 @@ def supervisor_of(folder: str) -> int:
     seen = look_at(pid)
     if seen is None or not is_alive(seen) or seen.begun != started["begun"]:
         return 0
+    if seen.state == STOPPED:
+        send(signal.SIGCONT, {pid})  # It has a deadline to keep.
     return pid
 
 

@@ -253,6 +253,9 @@ class ActivateHarness:
     async def _stopped(self, attempt: Attempt) -> tuple[Capture, Stillness | None]:
         if attempt.sandbox is None:
             return Capture(how=None, stopped=True), Stillness.NOTHING_RAN
+        if (await attempt.sandbox.status()).liveness is Liveness.FROZEN:
+            how = Lost("it was not looked for in a sandbox that is frozen")
+            return Capture(how=how, stopped=True), None
         session = self._session(attempt.sandbox)
         state = await session.forbid(_run_id(attempt))
         by_itself = not isinstance(state, run_receipts.Running)

@@ -149,13 +149,15 @@ class SandboxProgram:
             "import os, sys; print('%d %d' % sys.version_info[:2]);"
             " print(os.path.realpath(sys.executable) if sys.executable else '')"
         )
-        ended = await self._exec(
-            Command(
-                argv=(self.python, "-I", "-S", "-c", script),
-                timeout_seconds=LOOK_SECONDS,
-                cwd=self.sandbox.scratch,
-            )
+        command = Command(
+            argv=(self.python, "-I", "-S", "-c", script),
+            timeout_seconds=LOOK_SECONDS,
+            cwd=self.sandbox.scratch,
         )
+        ended = await self._exec(command)
+        if isinstance(ended.how, ExitUnknown):
+            # What ran before may have stopped the worker; another looks again.
+            ended = await self._exec(command)
         match ended.how:
             case Exited(0):
                 version, _, path = ended.stdout.kept.partition(b"\n")

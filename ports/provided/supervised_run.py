@@ -22,6 +22,7 @@ from ..required.harness import Watch
 from ..required.sandbox import (
     Command,
     FileMissing,
+    Liveness,
     Sandbox,
     SandboxFailed,
     SandboxLost,
@@ -64,6 +65,8 @@ FAILURES_MAX = 8
 """Failed questions in a row before the fault is passed on."""
 RETRY_SECONDS_FIRST = 0.2
 RETRY_SECONDS_MAX = 5.0
+LATE_SECONDS = 5.0
+"""How long after its deadline and grace a run that is not over is looked into."""
 END_MARGIN_SECONDS = 30.0
 """What a run may take beyond its deadline and grace, to be seen gone and told."""
 STOP_MARGIN_SECONDS = 15.0
@@ -161,19 +164,29 @@ class SandboxSession:
         Raises:
             RunLost: There is no such run.
             RunStuck: It goes on beyond its deadline and cannot be stopped.
+            SandboxFailed: Nobody can tell; for one, it is frozen beyond the deadline.
         """
+        begun = anyio.current_time()
+        longest = timeout_seconds + grace_seconds
+        for seconds in (longest + LATE_SECONDS, longest + END_MARGIN_SECONDS):
+            with anyio.move_on_after(begun + seconds - anyio.current_time()):
+                return await self._over(run)
+            if (await self._sandbox.status()).liveness is Liveness.FROZEN:
+                raise self._program.failed("wait for a run", "it is frozen")
+        with anyio.move_on_after(grace_seconds + STOP_MARGIN_SECONDS + ASK_SECONDS):
+            state = await self.stop(run, grace_seconds=grace_seconds)
+            if (receipt := _receipt_of(run, state)) is not None:
+                return receipt
+        raise RunStuck(run, anyio.current_time() - begun)
+
+    async def _over(self, run: RunId) -> Receipt:
+        """Ask until the run is over."""
         poll_seconds = POLL_SECONDS_FIRST
-        patience = timeout_seconds + grace_seconds + END_MARGIN_SECONDS
-        until = anyio.current_time() + patience
-        while anyio.current_time() < until:
+        while True:
             state = await self.state(run, wait_seconds=poll_seconds)
             if (receipt := _receipt_of(run, state)) is not None:
                 return receipt
             poll_seconds = min(poll_seconds * POLL_GROWTH, POLL_SECONDS_MAX)
-        state = await self.stop(run, grace_seconds=grace_seconds)
-        if (receipt := _receipt_of(run, state)) is not None:
-            return receipt
-        raise RunStuck(run, patience)
 
     async def run_to_end(
         self, run: RunId, command: Command, *, stdin_path: str | None = None
@@ -242,19 +255,35 @@ class SandboxSession:
     async def _ask(
         self, run: RunId, question: str, *, wait_seconds: float = 0.0
     ) -> RunState:
-        """Ask until there is an answer; a question changes nothing when repeated."""
+        """Ask until there is an answer; a question changes nothing when repeated.
+
+        Failures that come at once are waited out; one that took long is the last.
+        """
         pause = RETRY_SECONDS_FIRST
-        for _ in range(self._failures_max - 1):
+        until = anyio.current_time() + ASK_SECONDS + wait_seconds
+        for failures in range(1, self._failures_max + 1):
             try:
                 return await self._answer(run, question, wait_seconds)
-            except (SandboxFailed, Unreadable):
-                await anyio.sleep(pause)
-                pause = min(pause * 2, RETRY_SECONDS_MAX)
-        try:
-            return await self._answer(run, question, wait_seconds)
-        except Unreadable as fault:
-            operation = f"{question} a supervised run"
-            raise await self._program.unanswered(operation, str(fault)) from fault
+            except (SandboxFailed, Unreadable) as fault:
+                is_late = anyio.current_time() >= until
+                if failures == self._failures_max or is_late:
+                    raise await self._told(
+                        question, fault, looks=not is_late
+                    ) from fault
+            await anyio.sleep(pause)
+            pause = min(pause * 2, RETRY_SECONDS_MAX)
+        raise AssertionError("the loop returns or raises")
+
+    async def _told(
+        self, question: str, fault: SandboxFailed | Unreadable, *, looks: bool
+    ) -> SandboxFailed:
+        """Tell the last failure of a question as the sandbox's."""
+        if isinstance(fault, SandboxFailed):
+            return fault
+        operation = f"{question} a supervised run"
+        if not looks:
+            return self._program.failed(operation, str(fault))
+        return await self._program.unanswered(operation, str(fault))
 
     async def _answer(self, run: RunId, question: str, wait_seconds: float) -> RunState:
         words = ("--wait", str(wait_seconds)) if wait_seconds else ()

@@ -46,6 +46,8 @@ ANSWER_SECONDS = 120.0
 """How long the worker may take over one step of a transfer."""
 ENDING_SECONDS = 25.0
 """What a command may take beyond its deadline and grace, to be seen gone."""
+KILLED_SECONDS = 5.0
+"""How long the end of a command that is late already is waited for."""
 
 
 class WorkerChannel:
@@ -229,12 +231,16 @@ class WorkerChannel:
             credit=WINDOW_BYTES,
         )
         self._calls[call.number] = call
+        seconds = ending_seconds or self._ending_seconds
         try:
             yield call
+        except WorkerFailed:
+            # It was given all the time that it has for its end.
+            seconds = min(seconds, KILLED_SECONDS)
+            raise
         finally:
             try:
                 if call.is_asked and not call.is_over:
-                    seconds = ending_seconds or self._ending_seconds
                     await self._end_call(call, seconds=seconds)
             finally:
                 del self._calls[call.number]
@@ -245,8 +251,12 @@ class WorkerChannel:
             try:
                 await self._send(Frame(FrameKind.KILL, call.number))
                 await call.until(lambda: call.is_over, seconds=seconds)
-            except (ChannelEnded, WorkerFailed):
+            except ChannelEnded:
                 return  # What made us leave the call is told, not this.
+            except WorkerFailed as fault:
+                # It may have been stopped. What is asked of it has no end any more.
+                self._end(f"it does not end what it is told to: {fault.reason}")
+                await self._stream.aclose()
 
     async def _ask(self, call: Call, kind: FrameKind, payload: bytes) -> None:
         await self._send(Frame(kind, call.number, payload), asks=call)

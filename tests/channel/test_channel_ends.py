@@ -275,6 +275,8 @@ async def test_a_wait_for_an_end_that_never_comes_is_given_up(opened: Opened) ->
         await tasks.start(channel.run)
         with pytest.raises(WorkerFailed, match="no answer"):
             await channel.exec(asked, cwd="/", env={}, user=None)
+        with pytest.raises(ChannelEnded, match="does not end what it is told to"):
+            await channel.stat("/", user=None)
         await channel.aclose()
 
     assert [frame.kind for frame in stream.heard] == [FrameKind.EXEC, FrameKind.KILL]

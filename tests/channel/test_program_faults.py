@@ -23,7 +23,7 @@ from livery.ports.provided.sandbox_programs import (
     RuntimeMissing,
     Unreadable,
 )
-from livery.ports.provided.supervised_run import SandboxSession
+from livery.ports.provided.supervised_run import ASK_SECONDS, SandboxSession
 from livery.ports.required.sandbox import (
     Command,
     Ended,
@@ -33,6 +33,7 @@ from livery.ports.required.sandbox import (
     FileMissing,
     FileStat,
     How,
+    Liveness,
     Lost,
     NotStarted,
     Output,
@@ -42,6 +43,7 @@ from livery.ports.required.sandbox import (
     SandboxId,
     SandboxLost,
     Signalled,
+    Status,
     TimedOut,
     shell,
 )
@@ -73,12 +75,16 @@ class AnsweringSandbox:
         self.questions: list[str] = []
         self.answers = answers
         self.file: FileStat | FileMissing = FileMissing("/usr/bin/python3.11")
+        self.liveness = Liveness.RUNNING
 
     async def stat(self, path: str) -> FileStat:
         assert path == "/usr/bin/python3.11"
         if isinstance(self.file, FileMissing):
             raise self.file
         return self.file
+
+    async def status(self) -> Status:
+        return Status(liveness=self.liveness)
 
     async def exec(self, command: Command) -> Ended:
         if command.argv[0] == WORKERS_PYTHON:
@@ -236,6 +242,25 @@ async def test_a_run_that_does_not_stop_is_stuck() -> None:
         await session.wait(RUN, timeout_seconds=-29.9, grace_seconds=0.0)
 
     assert sandbox.questions[-1] == "stop"
+
+
+async def test_a_sandbox_that_is_frozen_beyond_the_deadline_is_not_waited_for() -> None:
+    running = told(Exited(0), {"state": "running"})
+    session, sandbox = session_with(status=running)
+    sandbox.liveness = Liveness.FROZEN
+
+    with pytest.raises(SandboxFailed, match="frozen"), anyio.fail_after(10):
+        await session.wait(RUN, timeout_seconds=-4.9, grace_seconds=0.0)
+
+
+async def test_a_failure_that_took_long_is_not_tried_again() -> None:
+    session, sandbox = session_with(status=told(ExitUnknown("no answer came")))
+    await session.make_ready()
+
+    with pytest.raises(SandboxFailed, match="no answer came"):
+        await session.state(RUN, wait_seconds=-ASK_SECONDS)
+
+    assert sandbox.questions == ["python", "status"]
 
 
 async def test_a_run_that_is_stopped_late_has_its_receipt() -> None:

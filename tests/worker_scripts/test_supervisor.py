@@ -233,6 +233,17 @@ def test_a_signal_of_its_own_is_a_signal(supervisor: Supervisor) -> None:
     assert (receipt["how"], receipt["number"]) == ("signalled", 9)
 
 
+def test_a_supervisor_that_was_stopped_keeps_its_deadline(
+    supervisor: Supervisor,
+) -> None:
+    supervisor.launch("a", "kill -STOP $PPID; sleep 600", timeout_seconds=0.5)
+    until(lambda: psutil.Process(supervisor.pid("a")).status() == psutil.STATUS_STOPPED)
+
+    receipt = supervisor.receipt("a")
+
+    assert (receipt["how"], receipt["gone"]) == ("timed_out", True)
+
+
 @pytest.mark.parametrize("way", ["stop", "SIGTERM", "file"])
 def test_a_run_that_is_stopped_was_cancelled(supervisor: Supervisor, way: str) -> None:
     word = processes.token()
@@ -249,6 +260,7 @@ def test_a_run_that_is_stopped_was_cancelled(supervisor: Supervisor, way: str) -
 
     receipt = supervisor.receipt("a")
     assert receipt["how"] == "cancelled"
+    assert receipt["asked"] is (way != "SIGTERM")
     assert receipt["gone"] is True
     assert Path(supervisor.run("a"), "stdout").read_text() == "before\n"
     assert processes.with_word(word) == []
