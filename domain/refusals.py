@@ -12,8 +12,16 @@ import attrs
 
 
 def told(message: str, fact: attrs.AttrsInstance) -> str:
-    """Fill the template `message` with the fields of `fact`."""
-    return message.format_map(attrs.asdict(fact, recurse=False))
+    """Fill the template `message` with the fields of `fact`.
+
+    A field that is a sentence already does not end a sentence twice.
+    """
+    fields: dict[str, object] = attrs.asdict(fact, recurse=False)
+    for name, value in fields.items():
+        ends = isinstance(value, str) and value.endswith(".") and value[-2:] != ".."
+        if ends and f"{{{name}}}." in message:
+            fields[name] = str(value)[:-1]
+    return message.format_map(fields)
 
 
 @attrs.frozen

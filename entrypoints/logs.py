@@ -24,8 +24,10 @@ import attrs
 from ..ports.provided.log_context import log_context
 from ..ports.provided.secret_values import SecretValues
 
-TEXT_CHARACTERS_MAX = 16 * 1024
-"""Of one message, exception or field; what is cut is told."""
+TEXT_CHARACTERS_MAX = 4 * 1024
+"""Of one message or field; what is cut is told."""
+FAILURE_CHARACTERS_MAX = 16 * 1024
+"""Of one traceback."""
 FIELD_DEPTH_MAX = 6
 
 _IDS = ("episode", "session", "claim")
@@ -113,7 +115,8 @@ class _Lines(logging.Formatter):
             parts += traceback.format_exception(*record.exc_info)
         if record.stack_info:
             parts.append(record.stack_info)
-        return self._short("".join(parts).rstrip("\n"))
+        text = "".join(parts).rstrip("\n")
+        return self._short(text, characters_max=FAILURE_CHARACTERS_MAX)
 
     def fields(self, record: logging.LogRecord) -> dict[str, Shown]:
         return {
@@ -148,13 +151,13 @@ class _Lines(logging.Formatter):
                 return [self._shown(item, depth=depth + 1) for item in items]
         return self._short(_text(value))
 
-    def _short(self, text: str) -> str:
+    def _short(self, text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
         """Cover first and cut then: half a secret is not found any more."""
         covered = self.secrets.masked(text)
-        dropped = len(covered) - TEXT_CHARACTERS_MAX
+        dropped = len(covered) - characters_max
         if dropped <= 0:
             return covered
-        return f"{covered[:TEXT_CHARACTERS_MAX]} [... {dropped} characters dropped]"
+        return f"{covered[:characters_max]} [... {dropped} characters dropped]"
 
 
 class JsonLines(_Lines):

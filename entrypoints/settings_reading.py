@@ -69,6 +69,12 @@ def read_settings(path: Path) -> SettingsFile:
         raise SettingsRefused(
             where=read.where, mistakes=f"  it is not TOML: {error}"
         ) from error
+    except RecursionError as error:
+        told = "  it is nested too deeply"
+        raise SettingsRefused(where=read.where, mistakes=told) from error
+    except ValueError as error:
+        told = "  it holds a whole number of too many digits"
+        raise SettingsRefused(where=read.where, mistakes=told) from error
     try:
         return attrs.evolve(read, settings=structured(Settings, content))
     except Refused as refused:

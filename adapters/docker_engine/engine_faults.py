@@ -140,10 +140,14 @@ def _causes(failure: BaseException) -> Iterator[BaseException]:
     `urllib3` keeps the cause in `args` or `reason` instead of the chain.
     """
     waiting: list[BaseException] = [failure]
+    seen: set[int] = set()
     for _ in range(CAUSES_MAX):
+        while waiting and id(waiting[0]) in seen:
+            waiting.pop(0)
         if not waiting:
             return
         cause = waiting.pop(0)
+        seen.add(id(cause))
         yield cause
         behind = (cause.__cause__, cause.__context__, getattr(cause, "reason", None))
         waiting += [

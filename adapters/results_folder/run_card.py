@@ -56,7 +56,12 @@ def read_card(text: str) -> RunCard:
     Raises:
         ValueError: It is none that this version reads; the text says why.
     """
-    content = json.loads(text)
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:
+        raise ValueError("it holds a number of too many digits") from error
     if not isinstance(content, dict) or "format" not in content:
         raise ValueError("it does not say that it is a run of Livery")
     format = content.pop("format")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]

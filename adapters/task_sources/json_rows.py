@@ -82,8 +82,8 @@ def _value(line: bytes) -> Json:
         text = f"is not JSON at character {error.pos + 1}: {error.msg}"
     except RecursionError:
         text = "is nested too deeply"
-    except ValueError as error:
-        text = f"is not JSON: {error}"
+    except ValueError:
+        text = "holds a whole number of more digits than are read (4300)"
     else:
         return value
     raise RowRefused((("", text),))

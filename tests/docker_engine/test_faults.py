@@ -324,6 +324,7 @@ async def test_a_closed_port_is_unreachable() -> None:
             await provider.create(LABEL, SPEC)
 
     assert "tcp://127.0.0.1:1" in str(told.value)
+    assert told.value.reason == "nobody listens there"
 
 
 async def test_a_closed_socket_is_forbidden(

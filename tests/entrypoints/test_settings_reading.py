@@ -237,6 +237,8 @@ def test_each_duration_has_a_name_of_its_own(tmp_path: Path) -> None:
     [
         ("[run", "it is not TOML: "),
         ("a = 1\na = 2", "it is not TOML: "),
+        ("a = " + "9" * 5000, "it holds a whole number of too many digits"),
+        ("a = " + "[" * 100_000, "it is nested too deeply"),
         ("x" * (FILE_BYTES_MAX + 1), f"it is over {FILE_BYTES_MAX} bytes"),
     ],
 )

@@ -170,6 +170,7 @@ def test_what_holds_no_run_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     texts = {
         "damaged": "{",
+        "long": '{"format": ' + "9" * 5000 + "}",
         "other": '{"name": "x"}',
         "newer": '{"format": 99}',
         "wrong": json.dumps({"format": 1, **attrs.asdict(CARD), "repeats": "1"}),
@@ -188,6 +189,10 @@ def test_what_holds_no_run_is_told(tmp_path: Path) -> None:
     assert "it is not a folder" in reason("file")
     assert "it is not a folder" in reason("none")
     assert "cannot be read: Expecting" in reason("damaged")
+    assert reason("long").endswith(
+        "cannot be read: it holds a number of too many digits."
+        " Use the Livery that wrote it."
+    )
     assert "does not say that it is a run of Livery" in reason("other")
     assert "it has format 99, and this version reads 1" in reason("newer")
     assert "expected int @ $.repeats" in reason("wrong")

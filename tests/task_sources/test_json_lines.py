@@ -138,7 +138,7 @@ def test_an_empty_file_is_told(path: Path, text: str) -> None:
         ('"text"', 'is the text "text", must be an object'),
         ('{"a": 1, "a": 2}', 'has the key "a" twice in one object'),
         ("[" * 100_000, "is nested too deeply"),
-        ("1" * 5000, "is not JSON: Exceeds the limit"),
+        ("1" * 5000, "holds a whole number of more digits than are read"),
     ],
 )
 def test_a_line_that_is_no_row_is_told_with_its_number(

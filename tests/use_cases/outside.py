@@ -67,6 +67,8 @@ class BreakableProvider:
     undestroyable: set[ClaimId] = attrs.field(factory=set[ClaimId])
     list_fault: Fault | None = None
     on_create: Callable[[], None] = lambda: None
+    second: set[ClaimId] = attrs.field(factory=set[ClaimId])
+    """Claims whose own sandbox has ended and under whose name a late one stands."""
 
     async def create(self, label: ClaimLabel, spec: SandboxSpec) -> NothingSandbox:
         self.on_create()
@@ -115,7 +117,8 @@ class BreakableProvider:
 
     def _sandbox(self, claim: ClaimId) -> NothingSandbox:
         ends = None if self.lifetime is None else self.clock.time + self.lifetime
-        return NothingSandbox(SandboxId(claim), provider=self.name, expires_at=ends)
+        name = SandboxId(f"{claim}-late" if claim in self.second else claim)
+        return NothingSandbox(name, provider=self.name, expires_at=ends)
 
 
 class Killed(BaseException):

@@ -92,6 +92,21 @@ async def test_a_claim_whose_sandbox_vanished_is_lost() -> None:
     assert (await state_of(outside)).phase is ClaimPhase.LOST
 
 
+async def test_a_late_sandbox_is_not_taken_for_the_one_that_ended() -> None:
+    outside = Outside()
+    await outside.claim(CLAIM, SPEC, used_by="episode")
+    outside.provider.second.add(CLAIM)
+
+    with pytest.raises(SandboxLost, match="another one stands under its name"):
+        await outside.claim(CLAIM, SPEC, used_by="episode")
+    lost = await state_of(outside)
+    await outside.release(LABEL, reason="the episode is over")
+
+    assert lost.phase is ClaimPhase.LOST
+    assert lost.sandbox == CLAIM
+    assert outside.provider.live == {}
+
+
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.case("FC-001", "FC-022")
 async def test_a_failed_creation_leaves_nothing(late: bool) -> None:
