@@ -65,7 +65,7 @@ LOOK_SECONDS = 0.1
 OPENINGS_IN_ROW_MAX = 5
 BACKSTOP_SECONDS = 45.0
 """What a command may take beyond deadline and grace before the host gives up."""
-FINDING_SECONDS = 15.0
+FINDING_SECONDS = 10.0
 DISCONNECT_SECONDS = 15.0
 STATUS_SECONDS = 5.0
 

@@ -70,6 +70,8 @@ class StandInSandbox:
     port: int
     process: subprocess.Popen[bytes]
     is_paused: bool = False
+    said: str = ""
+    """Why it is as it is, where the server knows better than it looks."""
     policy: dict[str, Any] | None = None
     """What the server says is in force."""
     folder: Path
@@ -105,6 +107,7 @@ class StandInSandbox:
 
     def told(self) -> dict[str, Any]:
         word, reason = self.state()
+        reason = self.said or reason
         return {
             "id": self.sandbox_id,
             "status": {"state": word, "reason": reason},
@@ -124,6 +127,7 @@ class StandInServer:
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[Mapping[str, str]] = []
         self.enforcement = "enforced"
+        self.page_size = 200
         self.python = python or "python3"
         self._lock = threading.Lock()
         self._http: ThreadingHTTPServer | None = None
@@ -333,7 +337,7 @@ class _Handler(BaseHTTPRequestHandler):
         target = urlsplit(self.path)
         server.requests.append((self.command, self.path))
         server.headers.append(dict(self.headers))
-        if (status := server.fault("status")) is not None:
+        if (status := server.faults.get("status")) is not None:
             return self._answer(
                 status, {"code": "SANDBOX::INTERNAL_ERROR", "message": "on purpose"}
             )
@@ -380,7 +384,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _list(self, query: dict[str, str]) -> None:
         wanted = dict(parse_qsl(query.get("metadata", "")))
         size, page = int(query.get("pageSize", 20)), int(query.get("page", 1))
-        size = min(size, self.server_itself.fault("page_size") or size)
+        size = min(size, self.server_itself.page_size)
         found = sorted(
             (
                 one
@@ -389,6 +393,8 @@ class _Handler(BaseHTTPRequestHandler):
             ),
             key=lambda one: -one.created_at,
         )
+        if self.server_itself.fault("late_list"):
+            found = []
         shown = found[(page - 1) * size : page * size]
         return self._answer(
             200,

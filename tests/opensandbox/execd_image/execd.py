@@ -54,7 +54,9 @@ class Commands:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.faults: dict[str, int] = {}
+        self.faults: dict[str, int] = json.loads(
+            os.environ.get("STAND_IN_FAULTS", "{}")
+        )
         self.ran: dict[str, Running] = {}
 
     def fault(self, name: str) -> bool:
@@ -133,8 +135,8 @@ class Running:
             "running": not self.over.is_set(),
             "exit_code": self.code,
             "error": self.error,
-            "started_at": self.started,
-            "finished_at": self.finished,
+            "started_at": _time(self.started),
+            "finished_at": _time(self.finished),
         }
 
 
@@ -273,6 +275,8 @@ class Handler(BaseHTTPRequestHandler):
             # Its reader has gone: execd is sent SIGPIPE, and passes it on to the
             # process groups of all other commands that run in the foreground.
             self.close_connection = True
+            if self.told_end:
+                return None  # To leave after the last event harms nobody.
             for other in self.state.ran.values():
                 if other is not running:
                     other.send(signal.SIGPIPE)
@@ -283,6 +287,7 @@ class Handler(BaseHTTPRequestHandler):
             ("stderr", Lines(running.paths[1])),
         ]
         pings = not self.state.fault("no_pings")
+        self.told_end = False
         pinged = 0.0
         while True:
             over = running.over.is_set()
@@ -298,6 +303,7 @@ class Handler(BaseHTTPRequestHandler):
         for _, lines in outputs:
             assert lines.file
             lines.file.close()
+        self.told_end = True
         if self.state.fault("broken_pipe"):
             self._error("-1", "signal: broken pipe")
         elif self.state.fault("no_numbers"):
@@ -693,6 +699,12 @@ def _expanded(path: str) -> str:
 
     path = re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, os.path.expanduser(path))
     return os.path.join("/", path)
+
+
+def _time(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def _info(path: str) -> dict[str, Any]:
