@@ -25,15 +25,17 @@ from ...ports.required.sandbox_provider import (
     SpecRefused,
     Unsupported,
 )
-from .ending import LOOK_SECONDS, remove
+from .ending import LOOK_SECONDS_MAX, remove
 from .lifecycle import Lifecycle
-from .lifecycle_facts import ApiRefused, SandboxFacts
+from .lifecycle_facts import ApiRefused, SandboxFacts, State
 from .metadata import CLAIM, SPEC, encoded, label_of
 from .spec_terms import spec_digest, to_body
 
 UNDO_SECONDS = 90.0
 LOST_REPLY_SECONDS = 10.0
 """How long what may have been made although no answer came is looked for."""
+CREATES_MAX = 2
+"""How often it is asked for, where no answer came and nothing was found."""
 TOKEN_BYTES = 24
 _FULL = ("QUOTA", "CAPACITY", "EXHAUSTED")
 
@@ -108,18 +110,22 @@ class Making:
         body = to_body(self.label, self.spec, token=secrets.token_hex(TOKEN_BYTES))
         if self.policy is not None:
             body["networkPolicy"] = self.policy
-        try:
-            return await self.lifecycle.create(body, seconds=patience)
-        except ApiRefused as refused:
-            raise self._fault(refused) from refused
-        except ProviderUnreachable as lost:
-            found = await self._after_lost_reply()
-            if found is None:
-                raise
-            _log.info(
-                "claim %s: it was made although %s", self.label.claim, lost.reason
-            )
-            return found
+        for attempt in range(1, CREATES_MAX + 1):
+            try:
+                return await self.lifecycle.create(body, seconds=patience)
+            except ApiRefused as refused:
+                raise self._fault(refused) from refused
+            except ProviderUnreachable as lost:
+                found = await self._after_lost_reply()
+                if found is not None and found.state is not State.PENDING:
+                    _log.info("claim %s: made although %s", self.label.claim, lost)
+                    return found
+                if found is not None:
+                    # What a server was making when it ended is never finished.
+                    await remove(self.lifecycle, self.label, found.sandbox_id)
+                if attempt == CREATES_MAX:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     async def _the_only_one(self, made: SandboxFacts) -> Made:
         """Keep the oldest of the claim's sandboxes, which is mostly the only one."""
@@ -140,17 +146,15 @@ class Making:
         return await sandboxes_of(self.lifecycle, self.label)
 
     async def _after_lost_reply(self) -> SandboxFacts | None:
-        """Look for what may have been made although no answer came."""
+        """Look for what may have been made, or begun, although no answer came."""
         until = time.monotonic() + LOST_REPLY_SECONDS
         while True:
-            try:
-                if found := await self._there():
-                    return found[0]
-            except ProviderUnreachable:
-                return None
+            found = await self._there()
+            if found and found[0].state is not State.PENDING:
+                return found[0]
             if time.monotonic() > until:
-                return None
-            await anyio.sleep(LOOK_SECONDS)
+                return found[0] if found else None
+            await anyio.sleep(LOOK_SECONDS_MAX)
 
     def _adopted(self, facts: SandboxFacts, *, is_ours: bool) -> Made:
         """Return a sandbox that is there, when it is the claim's by all it carries."""

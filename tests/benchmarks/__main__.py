@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All benchmarks, one after the other; the status is 1 when a bound is broken.
 
-    python -m tests.benchmarks [docker] [journal] [episodes] [runtimes]
+    python -m tests.benchmarks [docker] [opensandbox] [journal] [episodes] [runtimes]
 
 What needs a peer that is not here is skipped, with the reason, unless it was named.
 """
@@ -11,8 +11,8 @@ import sys
 
 from ..peers import absence, is_required
 
-BENCHMARKS = ("episodes", "journal", "docker", "runtimes")
-PEERS = {"docker": "docker", "runtimes": "docker"}
+BENCHMARKS = ("episodes", "journal", "docker", "opensandbox", "runtimes")
+PEERS = {"docker": "docker", "opensandbox": "opensandbox", "runtimes": "docker"}
 
 
 def main() -> int:

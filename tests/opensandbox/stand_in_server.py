@@ -360,6 +360,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _create(self, words: dict[str, Any]) -> None:
         server = self.server_itself
         server.bodies.append(words)
+        if server.fault("drop_create"):
+            self.close_connection = True
+            return self.connection.shutdown(socket.SHUT_RDWR)
         if refusal := server.fault("refuse_create"):
             return self._answer(*refusal)
         if (

@@ -277,6 +277,18 @@ async def test_a_create_whose_answer_was_lost_is_found_and_adopted(
 
 
 @pytest.mark.case("FC-001")
+async def test_a_create_that_never_reached_the_server_is_asked_for_again(
+    provider: OpenSandboxProvider, stand_in: StandInServer, owners: Owners
+) -> None:
+    stand_in.faults["drop_create"] = 1
+
+    async with made(provider, owners) as (_, sandbox):
+        assert len(stand_in.sandboxes) == 1
+        assert (await ran(sandbox, "echo on")).stdout.kept == b"on\n"
+    assert len(stand_in.bodies) == 2
+
+
+@pytest.mark.case("FC-001")
 async def test_of_two_that_were_made_the_older_one_is_the_claims(
     provider: OpenSandboxProvider, stand_in: StandInServer, owners: Owners
 ) -> None:
