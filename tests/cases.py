@@ -39,6 +39,8 @@ SUITES = (
     "transcript",
     "codec",
     "server",
+    "opensandbox provider",
+    "network policy",
     "leak fixture",
     "naming",
     "config",
