@@ -106,6 +106,18 @@ async def open_foundation(
         yield Foundation(state=state, secrets=secrets, journal=journal, holders=holders)
 
 
+@asynccontextmanager
+async def standing_on(
+    foundation: Foundation | None, state: StateFolder, secrets: SecretValues
+) -> AsyncGenerator[Foundation]:
+    """Stand on a foundation that is open, or open one; raises as `open_foundation`."""
+    if foundation is not None:
+        yield foundation
+        return
+    async with open_foundation(state, secrets) as opened:
+        yield opened
+
+
 @attrs.frozen(kw_only=True)
 class Parts:
     """What a run is made of, read and checked; nothing is opened."""

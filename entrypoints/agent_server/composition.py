@@ -28,9 +28,9 @@ from ..built_in import HARNESSES, PROVIDERS
 from ..composition import (
     Foundation,
     claims_of,
-    open_foundation,
     open_provider,
     read_options,
+    standing_on,
 )
 from ..http_serving.serving import Served
 from ..http_serving.session_cookies import SessionCookies
@@ -74,8 +74,9 @@ async def open_agent_routes(
     state: StateFolder,
     surroundings: Surroundings,
     harness: Harness | None = None,
+    foundation: Foundation | None = None,
 ) -> AsyncGenerator[AgentRoutes]:
-    """Open what the agent server serves; `harness` replaces the configured one.
+    """Open what the agent server serves; what is given replaces what is configured.
 
     Raises:
         Fault: Something that it stands on is not there, or not usable.
@@ -85,8 +86,8 @@ async def open_agent_routes(
     key = state.secret if secret is None else secret.revealed(surroundings.secrets)
     chosen = harness or _harness(file, settings, surroundings)
     async with (
-        open_foundation(state, surroundings.secrets) as foundation,
-        _open_sessions(file, foundation, chosen) as served,
+        standing_on(foundation, state, surroundings.secrets) as ground,
+        _open_sessions(file, ground, chosen) as served,
     ):
         yield AgentRoutes(
             served=served,

@@ -26,6 +26,7 @@ from .shared import (
 )
 
 if TYPE_CHECKING:
+    from ..all_servers import Listening
     from ..http_serving.serving import Served
 
 Opener = Callable[
@@ -78,6 +79,22 @@ def serve_resources(shared: Shared, config: Path | None, state: Path | None) -> 
     return _serve("resources", shared, config, state)
 
 
+@serve.command("all")
+@config_option
+@state_option
+@click.pass_obj
+def serve_all(shared: Shared, config: Path | None, state: Path | None) -> int:
+    """Serve environment, resources and agent in one process.
+
+    Each is served at its own address; behind /run they call each other in the process.
+    A signal ends them in order: the episodes first, then sessions and sandboxes.
+    """
+    file = settings_of(config)
+    with logging_as(file, shared):
+        folder = state_of(state, file.settings)
+        return anyio.run(_serving_all, shared, file, folder)
+
+
 def _opener(name: str) -> Opener:
     try:
         # The libraries of the servers come with an extra of the distribution.
@@ -110,10 +127,7 @@ async def _serving(name: str, shared: Shared, file: SettingsFile, state: Path) -
     opener = _opener(name)
     surroundings = Surroundings(name=name, state=state, secrets=shared.secrets)
     stop = anyio.Event()
-    last = threading.Timer(
-        _grace(name, file) + OVERTIME_SECONDS, _end_as_it_stands, (shared,)
-    )
-    last.daemon = True
+    last = _last_timer(shared, _grace(name, file))
 
     def end() -> None:
         last.start()
@@ -128,6 +142,71 @@ async def _serving(name: str, shared: Shared, file: SettingsFile, state: Path) -
             last.cancel()
         group.cancel_scope.cancel()
     return Status.GRADED
+
+
+async def _serving_all(shared: Shared, file: SettingsFile, state: Path) -> int:
+    try:
+        from ..all_servers import open_all_servers
+        from ..http_serving.serving import address_of
+    except ModuleNotFoundError as missing:
+        raise ExtraMissing("server", "all", str(missing.name), "server") from missing
+    names = ("environment", "agent", "resources")
+    surroundings = Surroundings(name="all", state=state, secrets=shared.secrets)
+    stop = anyio.Event()
+    last = _last_timer(shared, sum(_grace(name, file) for name in names))
+
+    def end() -> None:
+        last.start()
+        stop.set()
+
+    async with anyio.create_task_group() as group:
+        await group.start(Interruptions(say=shared.say, stop=end).watch)
+        try:
+            async with open_all_servers(
+                file, open_state_folder(state), surroundings
+            ) as servers:
+                for each in servers:
+                    address = address_of(each.socket)
+                    shared.say(f"Serving {each.served.what} at {address}")
+                await _one_after_the_other(stop, servers)
+        finally:
+            last.cancel()
+        group.cancel_scope.cancel()
+    return Status.GRADED
+
+
+async def _one_after_the_other(
+    stop: anyio.Event, servers: "tuple[Listening, ...]"
+) -> None:
+    """Serve them all until `stop` is set, then end each when the one before has ended."""
+    async with anyio.create_task_group() as group:
+        for each in servers:
+            over = anyio.Event()
+            group.start_soon(_one, each, stop, over)
+            stop = over
+
+
+async def _one(each: "Listening", stop: anyio.Event, over: anyio.Event) -> None:
+    from ..http_serving.answering import to_application
+    from ..http_serving.serving import serve_until
+
+    served = each.served
+    await serve_until(
+        to_application(served.routes),
+        each.socket,
+        stop,
+        served.drain,
+        grace_seconds=served.grace_seconds,
+    )
+    over.set()
+
+
+def _last_timer(shared: Shared, grace_seconds: float) -> threading.Timer:
+    last = threading.Timer(
+        grace_seconds + OVERTIME_SECONDS, _end_as_it_stands, (shared,)
+    )
+    last.daemon = True
+    return last
 
 
 async def _until(stop: anyio.Event, shared: Shared, served: "Served") -> None:

@@ -7,13 +7,14 @@ first needed. An agent that is there already and cannot be stepped is told at on
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
 from ...adapters.gym_servers.agent import HttpAgent
 from ...adapters.gym_servers.asking import GymServer, open_gym_client
 from ...adapters.gym_servers.resources import HttpResources
+from ...adapters.gym_servers.wire_names import AboutAgent
 from ...domain.failures import REQUEST_REFUSED
 from ...ports.provided.admit_episodes import AdmitEpisodes
 from ...ports.provided.run_episode import RunEpisode
@@ -74,7 +75,9 @@ async def open_environment_server(
             observability=settings.observability,
         )
         places = AgentPlaces(settings=settings, agent=agent)
-        await places.refuse_at_once()
+        at_once = attrs.evolve(agent_server, reach_seconds=0.0)
+        now = attrs.evolve(places, agent=attrs.evolve(agent, server=at_once))
+        await now.refuse_at_once()
         async with open_episodes(
             settings, foundation, agent, resources, places
         ) as served:
@@ -94,6 +97,14 @@ async def open_environment_server(
             )
 
 
+class TellsOfItself(Protocol):
+    """An agent that can be asked what it is."""
+
+    async def about(self) -> AboutAgent:
+        """Return what it tells of itself; raises `ParticipantFailed`."""
+        ...
+
+
 @attrs.frozen
 class AgentPlaces:
     """How many episodes run at once, and whether the agent can be driven as it is to be.
@@ -102,7 +113,7 @@ class AgentPlaces:
     """
 
     settings: EnvironmentServerSettings
-    agent: HttpAgent
+    agent: "TellsOfItself"
 
     async def __call__(self) -> int:
         """Return the number; raises `ParticipantFailed` for an agent that does not do."""
@@ -116,10 +127,8 @@ class AgentPlaces:
 
     async def refuse_at_once(self) -> None:
         """Raise `ParticipantFailed` when the agent is there and does not do."""
-        server = attrs.evolve(self.agent.server, reach_seconds=0.0)
-        now = attrs.evolve(self, agent=attrs.evolve(self.agent, server=server))
         try:
-            await now()
+            await self()
         except ParticipantFailed as failed:
             if failed.failure_kind == REQUEST_REFUSED:
                 raise

@@ -23,6 +23,7 @@ from ...adapters.local_host.host_processes import MARKER
 from ...adapters.no_sandboxes import NoSandboxProvider
 from ...adapters.worker_scripts import bootstrap, program
 from ...domain.claims import ClaimId
+from ...domain.resources_sessions import ResourcesSessionId
 from ...ports.provided.grade_work import GradeWork
 from ...ports.provided.reach_apps import ReachApps
 from ...ports.provided.resources_sessions import ResourcesSessions
@@ -35,6 +36,7 @@ from ...ports.provided.session_apps import SessionApps
 from ...ports.provided.stop_processes import STOPPER, StopProcesses
 from ...ports.provided.take_turns import TakeTurns
 from ...ports.required.apps import has_apps
+from ...ports.required.harness import ToolAccess, ToolTransport
 from ...ports.required.sandbox_provider import (
     Capability,
     ClaimLabel,
@@ -48,9 +50,9 @@ from ..built_in import PROVIDERS, WORLDS
 from ..composition import (
     Foundation,
     claims_of,
-    open_foundation,
     open_provider,
     read_options,
+    standing_on,
 )
 from ..http_serving.answering import to_application
 from ..http_serving.serving import Served, address_of, listen
@@ -89,6 +91,18 @@ class ResourcesApplication:
     """For who drives sessions, and for agents beside it."""
     sandbox_url: str
     """Where this host reaches what sandboxes may: the routes that need a token."""
+    tokens: SessionTokens
+    server_name: str
+    """What the server of the tools is called."""
+
+    def over_mcp(self, session: ResourcesSessionId) -> ToolAccess:
+        """Return how an agent beside this process calls a session's tools."""
+        return ToolAccess(
+            transport=ToolTransport.MCP,
+            name=self.server_name,
+            url=f"{self.sandbox_url}/mcp",
+            headers=self.tokens.headers(session),
+        )
 
 
 @asynccontextmanager
@@ -115,8 +129,10 @@ async def open_resources(
     surroundings: Surroundings,
     world: World | None = None,
     provider: SandboxProvider | None = None,
+    spec: SandboxSpec | None = None,
+    foundation: Foundation | None = None,
 ) -> AsyncGenerator[ResourcesApplication]:
-    """Open what the resources server serves; `world` and `provider` replace configured ones.
+    """Open what the resources server serves; what is given replaces what is configured.
 
     Raises:
         SettingsRefused: Settings that cannot go together.
@@ -131,12 +147,14 @@ async def open_resources(
     tokens = SessionTokens(key, settings.token_header)
     async with AsyncExitStack() as stack:
         foundation = await stack.enter_async_context(
-            open_foundation(state, surroundings.secrets)
+            standing_on(foundation, state, surroundings.secrets)
         )
         if provider is None:
             opening = _open_provider(file, foundation, settings)
             provider = await stack.enter_async_context(opening)
-        spec = await _checked_spec(file, foundation, settings, provider, lends=lends)
+        spec = spec or await _checked_spec(
+            file, foundation, settings, provider, lends=lends
+        )
         listener = listen(settings.sandbox_host or LOOPBACK, settings.sandbox_port)
         stack.callback(listener.close)
         relays = await stack.enter_async_context(_group())
@@ -186,6 +204,8 @@ async def open_resources(
             tokens=tokens,
             routes=(*control.routes(), *shown, *agent.direct()),
             sandbox_url=url,
+            tokens=tokens,
+            server_name=name,
         )
 
 

@@ -5,10 +5,12 @@ Who asks for an activation runs it: when the caller is cancelled, so is the run.
 """
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import attrs
 
-from ...domain.agent_sessions import AgentSessionId
+from ...domain.activations import Ending
+from ...domain.agent_sessions import AgentSessionId, SessionClosed
 from ...domain.digests import Json
 from ...domain.failures import (
     AGENT_RUN_ERROR,
@@ -23,17 +25,36 @@ from ..required.faults import Fault
 from ..required.harness import RequestRefused
 from ..required.participants import AgentClosed, Lent, ParticipantFailed, Turn
 from ..required.sandbox import SandboxLost
-from .agent_sessions import AgentSessions
 from .log_context import logged_as
 from .session_grants import SessionGrant
 from .session_replies import to_closed, turn_of
+
+
+class Sessions(Protocol):
+    """The sessions of one harness, as they are or as they are served."""
+
+    async def seed(
+        self, session: AgentSessionId, episode: EpisodeId, grant: SessionGrant
+    ) -> None:
+        """Set a session up."""
+        ...
+
+    async def activate(
+        self, session: AgentSessionId, parameters: Mapping[str, Json]
+    ) -> Ending:
+        """Run the harness for this request, at most once."""
+        ...
+
+    async def close(self, session: AgentSessionId, episode: EpisodeId) -> SessionClosed:
+        """End a session."""
+        ...
 
 
 @attrs.frozen
 class InProcessAgent:
     """The `Agent` of one harness."""
 
-    sessions: AgentSessions
+    sessions: Sessions
 
     async def seed(
         self,

@@ -2,6 +2,7 @@
 """Resources in this process: sessions, with their failures in the words of an episode."""
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import attrs
 
@@ -26,14 +27,43 @@ from ..required.sandbox import SandboxLost
 from ..required.sandbox_provider import CapacityExhausted
 from ..required.world import TaskRefused
 from .log_context import logged_as
-from .resources_sessions import ResourcesSessions
+from .open_resources import OpenResources
+
+
+class Sessions(Protocol):
+    """The sessions of one world, as they are or as they are served."""
+
+    async def seed(
+        self, session: ResourcesSessionId, episode: EpisodeId, task: Task
+    ) -> OpenResources:
+        """Build a session's world."""
+        ...
+
+    async def task_state(self, session: ResourcesSessionId) -> TaskState:
+        """Return what the last finished call left."""
+        ...
+
+    async def verify(
+        self,
+        session: ResourcesSessionId,
+        task: Task,
+        turn: Turn,
+        *,
+        stillness: Stillness | None,
+    ) -> Mapping[str, Json]:
+        """Grade a session, once."""
+        ...
+
+    async def close(self, session: ResourcesSessionId, episode: EpisodeId) -> None:
+        """End a session."""
+        ...
 
 
 @attrs.frozen(kw_only=True)
 class InProcessResources:
     """The `Resources` of one world and one sandbox provider."""
 
-    sessions: ResourcesSessions
+    sessions: Sessions
     tools: Callable[[ResourcesSessionId], tuple[ToolAccess, ...]] = lambda session: ()
     """How the agent's own calls reach a session's apps."""
 

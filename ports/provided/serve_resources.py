@@ -28,7 +28,7 @@ from ...domain.resources_sessions import (
 from ...domain.tasks import EpisodeId, Task
 from ..required.faults import Fault
 from ..required.journal import StreamMoved, resources_session_stream
-from ..required.participants import Turn
+from ..required.participants import TaskState, Turn
 from .log_context import logged_as
 from .open_resources import OpenResources
 from .resources_sessions import ResourcesSessions
@@ -160,6 +160,10 @@ class ServedResources:
         if reason:
             log.warning("Session %s is closed: %s", session, reason)
         await self.calls(("close", session, episode), work, linger_seconds=None)
+
+    async def task_state(self, session: ResourcesSessionId) -> TaskState:
+        """Return what the last finished call left."""
+        return await self.sessions.task_state(session)
 
     def used(self, session: ResourcesSessionId) -> None:
         """Note that somebody uses a session."""

@@ -2,6 +2,7 @@
 """All benchmarks, one after the other; the status is 1 when a bound is broken.
 
     python -m tests.benchmarks [docker] [opensandbox] [journal] [episodes] [runtimes]
+        [servers]
 
 What needs a peer that is not here is skipped, with the reason, unless it was named.
 """
@@ -11,7 +12,7 @@ import sys
 
 from ..peers import absence, is_required
 
-BENCHMARKS = ("episodes", "journal", "docker", "opensandbox", "runtimes")
+BENCHMARKS = ("episodes", "journal", "docker", "opensandbox", "runtimes", "servers")
 PEERS = {"docker": "docker", "opensandbox": "opensandbox", "runtimes": "docker"}
 
 
