@@ -7,7 +7,8 @@ bounded here: after the grace it is cancelled, and its connections with it.
 
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, cast
 
 import anyio
@@ -94,6 +95,7 @@ async def serve_until(
     config.errorlog = logging.getLogger("hypercorn.error")
     config.loglevel = "WARNING"
     config.backlog = BACKLOG
+    config.include_server_header = False
     config.keep_alive_timeout = KEEP_ALIVE_SECONDS
     config.keep_alive_max_requests = REQUESTS_OF_A_CONNECTION_MAX
     config.graceful_timeout = grace_seconds
@@ -118,6 +120,37 @@ async def serve_until(
         # In a task of its own: the end of Hypercorn's task group leaves the task that
         # it ran in counted as cancelled.
         group.start_soon(served)
+
+
+@asynccontextmanager
+async def serving(
+    app: ASGIApp, listening: socket.socket, *, grace_seconds: float
+) -> AsyncGenerator[None]:
+    """Serve beside whatever the block does, until it is left."""
+    stop = anyio.Event()
+    raised: Exception | None = None
+
+    async def served() -> None:
+        # Shielded: it ends by its own grace, and closes what it has open.
+        with anyio.CancelScope(shield=True):
+            await serve_until(
+                app, listening, stop, _nothing, grace_seconds=grace_seconds
+            )
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(served)
+        try:
+            yield
+        except Exception as error:
+            raised = error  # Raised below: from in here it would come in a group.
+        finally:
+            stop.set()
+    if raised is not None:
+        raise raised
+
+
+async def _nothing() -> None:
+    """Drain what needs no draining."""
 
 
 def read_to_the_end(app: ASGIApp) -> ASGIApp:

@@ -55,9 +55,8 @@ from ..composition import (
     standing_on,
 )
 from ..http_serving.answering import to_application
-from ..http_serving.serving import Served, address_of, listen
+from ..http_serving.serving import Served, address_of, listen, serving
 from ..http_serving.session_cookies import SessionCookies
-from ..model_gateway.serving import serving
 from ..plug_ins import ProviderPlugIn, Surroundings, WorldPlugIn, find
 from ..resources_settings import ResourcesServerSettings
 from ..run_plan import RunPlan
@@ -77,6 +76,8 @@ APPS: Final = "resources"
 STOP_MARGIN_SECONDS: Final = 2.0
 """What of the shutdown is left for everything but stopping sandboxes."""
 SHUTDOWN_SECONDS_MIN: Final = 3.0
+SANDBOX_GRACE_SECONDS: Final = 2.0
+"""What calls under way from sandboxes may take when the server ends."""
 LOOPBACK: Final = "127.0.0.1"
 _NO_PROVIDER: Final = "[resources_server] names no sandbox_provider"
 
@@ -169,7 +170,8 @@ async def open_resources(
         )
         calls = GuardedCalls(served=served, tokens=tokens)
         tokens.learn(await served.restore())
-        name = settings.mcp_server_name or made.name
+        own_name = made.server_name if has_apps(made) else made.name
+        name = settings.mcp_server_name or own_name
         control = ControlRoutes(
             served=served,
             cookies=SessionCookies(settings.cookie_name, key, key=COOKIE_KEY),
@@ -197,8 +199,12 @@ async def open_resources(
             )
             shown.append(endpoint.route)
         url = address_of(listener)
-        inner = to_application((*control.health(), *shown))
-        await stack.enter_async_context(serving(inner, listener))
+        if has_apps(made):
+            # Without apps there is nothing that a sandbox may ask for.
+            inner = to_application((*control.health(), *shown))
+            await stack.enter_async_context(
+                serving(inner, listener, grace_seconds=SANDBOX_GRACE_SECONDS)
+            )
         yield ResourcesApplication(
             served=served,
             tokens=tokens,

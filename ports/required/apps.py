@@ -140,6 +140,11 @@ class AppWorld(World, Protocol):
     """A world whose tasks have apps."""
 
     @property
+    def server_name(self) -> str:
+        """What the server of its tools is called; models see it."""
+        ...
+
+    @property
     def builds(self) -> BuildWhere:
         """Where `build` runs."""
         ...

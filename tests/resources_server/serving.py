@@ -146,6 +146,7 @@ class BoxWorld(ScriptedWorld):
     """A box of words; the task is complete when the wanted one is in it."""
 
     name: str = "box"
+    server_name: str = "box"
     wanted: str = "gold"
     builds: BuildWhere = BuildWhere.LOOP
     way: Reach = Reach.MCP

@@ -37,6 +37,7 @@ from .grading import differences, faults
 from .tables import all_rows, create, insert
 
 NAME: Final = "desk"
+SERVER: Final = "office"
 OFFICE: Final = "office.sqlite"
 BEGINNING: Final = "beginning.sqlite"
 ACTIONS: Final[dict[str, Action]] = {
@@ -55,6 +56,11 @@ class DeskWorld:
     def name(self) -> str:
         """The short word in tasks and configuration."""
         return NAME
+
+    @property
+    def server_name(self) -> str:
+        """What models see as the name of the tools' server."""
+        return SERVER
 
     def check(self, task: Task) -> None:
         """Raise `TaskRefused`, with every mistake, for a task it cannot build."""
