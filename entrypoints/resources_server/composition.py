@@ -92,7 +92,6 @@ class ResourcesApplication:
     """For who drives sessions, and for agents beside it."""
     sandbox_url: str
     """Where this host reaches what sandboxes may: the routes that need a token."""
-    tokens: SessionTokens
     server_name: str
     """What the server of the tools is called."""
 
@@ -210,7 +209,6 @@ async def open_resources(
             tokens=tokens,
             routes=(*control.routes(), *shown, *agent.direct()),
             sandbox_url=url,
-            tokens=tokens,
             server_name=name,
         )
 
