@@ -25,7 +25,7 @@ UNSENT_BYTES_MAX = 1024 * 1024
 RECEIVE_BYTES_MAX = 64 * 1024
 TAKE_SECONDS = 15.0
 """How long one command waits for the next bytes; shorter than any known cut."""
-TAKE_SECONDS_MIN = 1.0
+TAKE_SECONDS_MIN = 0.25
 TROUBLE_PAUSE_SECONDS = 0.25
 IDLE_SECONDS = 30.0
 """After so long the porter is asked whether it is still there; it waits longer."""
