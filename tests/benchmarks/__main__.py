@@ -1,14 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All benchmarks, one after the other; the status is 1 when a bound is broken.
 
-<<<<<<< HEAD
-    python -m tests.benchmarks [docker] [opensandbox] [journal] [episodes] [runtimes]
-        [servers]
-=======
     python -m tests.benchmarks [NAME …]
 
-NAME is agent_sandbox, docker, episodes, journal, opensandbox or runtimes.
->>>>>>> ecdabb1 (Test agent_sandbox over the real API server while things go wrong, and measure it)
+NAME is agent_sandbox, docker, episodes, journal, opensandbox, runtimes or servers.
 
 What needs a peer that is not here is skipped, with the reason, unless it was named.
 """
@@ -18,10 +13,6 @@ import sys
 
 from ..peers import absence, is_required
 
-<<<<<<< HEAD
-BENCHMARKS = ("episodes", "journal", "docker", "opensandbox", "runtimes", "servers")
-PEERS = {"docker": "docker", "opensandbox": "opensandbox", "runtimes": "docker"}
-=======
 BENCHMARKS = (
     "episodes",
     "journal",
@@ -29,6 +20,7 @@ BENCHMARKS = (
     "opensandbox",
     "agent_sandbox",
     "runtimes",
+    "servers",
 )
 PEERS = {
     "agent_sandbox": "kubernetes",
@@ -36,7 +28,6 @@ PEERS = {
     "opensandbox": "opensandbox",
     "runtimes": "docker",
 }
->>>>>>> ecdabb1 (Test agent_sandbox over the real API server while things go wrong, and measure it)
 
 
 def main() -> int:
