@@ -38,6 +38,8 @@ CHUNK_BYTES = 64 * 1024
 LINE_BYTES_MAX = 8 * 1024 * 1024
 EXPIRED = 410
 HOPELESS = frozenset({401, 403, 404})
+STARTING_SECONDS = 5.0
+"""How long such answers may come in a row before those who wait are told."""
 
 _log = logging.getLogger(__name__)
 
@@ -111,6 +113,7 @@ class ClaimWatch:
         self._wanted = anyio.Event()
         self._version: str | None = None
         self._watching: anyio.CancelScope | None = None
+        self._refused_since: float | None = None
         self.watches_opened = 0
         self.lists_done = 0
 
@@ -145,9 +148,11 @@ class ClaimWatch:
                     self._version = await self._list()
                     self._tell_trouble(None)
                 await self._watch()
+                self._refused_since = None
             except ClusterRefused as refused:
                 await self._answer_refusal(refused, age)
             except ClusterSilent as silent:
+                self._refused_since = None
                 _log.warning(
                     "%s: the watch of claims: %s", self._namespace, str(silent)
                 )
@@ -168,8 +173,13 @@ class ClaimWatch:
         _log.warning("%s: the watch of claims: %s", self._namespace, str(refused))
         if refused.status == 401 and age == self._cluster.age:
             await self._cluster.renew(age)
+        if refused.status not in HOPELESS:
             return
-        if refused.status in HOPELESS:
+        # An API server that starts knows neither its kinds nor its users at once.
+        now = time.monotonic()
+        self._refused_since = self._refused_since or now
+        if now - self._refused_since > STARTING_SECONDS:
+            self._version = None
             self._tell_trouble(refused)
 
     def _tell_trouble(self, trouble: ClusterRefused | None) -> None:

@@ -287,7 +287,7 @@ class Cluster:
         asked = None
         if isinstance(failure, ClusterRefused):
             # What is refused for the load was not done, whatever it was.
-            if failure.status != 429 and (failure.status not in BUSY or not repeatable):
+            if failure.status != 429 and not (repeatable and _may_pass(failure)):
                 return None
             asked = failure.retry_after_seconds
         elif not repeatable:
@@ -318,3 +318,9 @@ class Cluster:
                 field="in_cluster" if self._address.in_cluster else "kubeconfig",
                 reason=unusable.reason,
             ) from unusable
+
+
+def _may_pass(refused: ClusterRefused) -> bool:
+    """Whether asking again can help: an API server that starts knows no kinds yet."""
+    is_unserved = refused.status == 404 and refused.reason != "NotFound"
+    return refused.status in BUSY or is_unserved

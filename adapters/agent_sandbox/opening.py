@@ -139,17 +139,20 @@ async def open_runtime(
             *("/bin/sh", "-c", _START, "sandbox"),
             *(python, folder, word, name, TAKE, f"{START_SECONDS:g}"),
         )
-        if first := said_last(told):
-            line = Line(
-                python=python,
-                folder=f"{folder}/{word}",
-                upload_folder=f"{upload_folder}/{word}",
-            )
-            stream = CarriedStream(api, line, trouble=trouble, first=first)
+        line = Line(
+            python=python,
+            folder=f"{folder}/{word}",
+            upload_folder=f"{upload_folder}/{word}",
+        )
+        first = said_last(told)
+        if first is None:
+            # The wait for its first word may have been cut, and not the worker.
+            first = said_last(await asking.execute(*line.words("0", "0")))
+        if first is not None:
             return Opened(
                 scratch=scratch,
                 folder=folder,
-                stream=stream,
+                stream=CarriedStream(api, line, trouble=trouble, first=first),
                 holds_token=holds == "yes",
             )
         is_there = False  # It may lie there by half.

@@ -74,7 +74,9 @@ async def bound_under(at: Real, trouble: Callable[[], object]) -> None:
 def _is_pending(at: Real, label: ClaimLabel) -> bool:
     named = {one["metadata"]["name"]: one for one in at.cluster.do("claims")}
     status = named.get(name_of(label), {}).get("status", {})
-    return any(one["reason"] == "AdoptionPending" for one in status["conditions"])
+    return any(
+        one["reason"] == "AdoptionPending" for one in status.get("conditions", [])
+    )
 
 
 async def test_an_api_server_that_is_killed_is_waited_for(

@@ -161,7 +161,7 @@ async def test_who_may_not_watch_does_not_wait_for_nothing(tmp_path: Path) -> No
     async with stable(tmp_path) as at:
         at.cluster.binds = False
         words = "sandboxclaims is forbidden: cannot list"
-        at.cluster.will("list", *[says(403, "Forbidden", words)] * 3)
+        at.cluster.will("list", *[says(403, "Forbidden", words)] * 50)
         with anyio.fail_after(SOON_SECONDS):
             with pytest.raises(ProviderForbidden, match="cannot list"):
                 await waiting(at, new_label())
