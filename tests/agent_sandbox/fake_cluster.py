@@ -297,7 +297,8 @@ class FakeCluster:
                 self._watches.add(cut)
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(_until_closed, stream, cut)
-                    await self._tell_watch(stream, ns, version, query)
+                    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                        await self._tell_watch(stream, ns, version, query)
                     tasks.cancel_scope.cancel()
             await stream.aclose()
         finally:
