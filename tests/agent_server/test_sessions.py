@@ -12,6 +12,7 @@ import pytest
 from livery.adapters.holders.memory import MemoryHolders
 from livery.adapters.journals import MemoryJournal
 from livery.domain.claims import ClaimId, Holder
+from livery.domain.platforms import LibcTooOld
 from livery.ports.provided.relay_connections import RelayFailed
 from livery.ports.provided.sandbox_programs import RuntimeMissing
 from livery.ports.provided.serve_sessions import Patience
@@ -629,6 +630,18 @@ async def test_what_a_harness_needs_is_brought_at_seed_and_taken_back_at_close()
     assert outfit.brought == ["s1"]
     assert outfit.taken_back == ["s1", "s2"]
     assert refused.status_code == 422
+
+
+async def test_a_seed_whose_program_cannot_be_brought_gives_back_what_was_made() -> (
+    None
+):
+    fault = LibcTooOld("claude_code", "2.26", "2.17")
+    async with serving(own=True, outfit=ScriptedOutfit(fault=fault)) as it:
+        refused = await it.post(SEEDS, seed("s1"))
+
+    assert told(refused)[:2] == (422, "libc_too_old")
+    assert len(it.provider.made) == 1
+    assert it.provider.live == {}
 
 
 async def test_a_run_that_reaches_nothing_is_not_launched_and_says_so() -> None:

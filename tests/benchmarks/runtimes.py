@@ -38,7 +38,7 @@ from livery.ports.provided.install_runtime import InstallRuntime
 from livery.ports.provided.send_parts import PartLanes
 from livery.ports.provided.session_grants import SessionGrant
 from livery.ports.required.harness import Delivery, RuntimeNeed
-from livery.ports.required.sandbox import Sandbox, shell
+from livery.ports.required.sandbox import Command, Sandbox, shell
 from livery.ports.required.sandbox_provider import Network, SandboxSpec
 
 from .. import peers
@@ -216,6 +216,11 @@ async def again(bench: Bench, provider: DockerSandboxProvider) -> tuple[Bound, B
             times.append((time.perf_counter() - start) * 1e3)
             assert came == "reused", came
         moved = bench.install.lanes.sent - sent
+        python = Command(argv=("python3", "-I", "-S", "-c", ""), timeout_seconds=60.0)
+        execs = [await bare.timed(lambda: sandbox.exec(python)) for _ in range(AGAIN)]
+    print(
+        f"one start of Python in a container: {statistics.median(execs) * 1e3:.0f} ms"
+    )
     name = "a second seed beyond one that needs no program"
     return (
         Bound(

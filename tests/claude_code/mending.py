@@ -145,7 +145,7 @@ harness = "claude_code"
 sandbox = "docker"
 
 [harness.claude_code]
-turn_timeout_seconds = 120
+turn_timeout_seconds = 600
 
 [harness.claude_code.options]
 model = "model-1"

@@ -40,7 +40,7 @@ pytestmark = [
     pytest.mark.peer("docker"),
 ]
 
-RUN_SECONDS = 240.0
+RUN_SECONDS = 900.0
 ACTIVATIONS = "/v1/responses"
 SEEDS = "/v1/agent_sessions"
 WORKDIR = "/workspace"

@@ -17,7 +17,7 @@ from . import mending, stand_in
 
 pytestmark = pytest.mark.anyio
 
-RUN_SECONDS = 120.0
+RUN_SECONDS = 300.0
 BREAK = "Ask a model that fails."
 ANSWER = ("Bash", {"command": "echo 42 > answer"})
 
