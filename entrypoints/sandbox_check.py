@@ -3,6 +3,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import reduce
 from typing import Final
 
 import anyio
@@ -13,10 +14,10 @@ from ..ports.provided.equip_sessions import EquipSessions
 from ..ports.required.artifact_store import ArtifactStore
 from ..ports.required.sandbox_provider import (
     ClaimLabel,
-    Network,
     SandboxProvider,
     SandboxSpec,
     Unsupported,
+    narrower,
 )
 from .composition import Foundation, Parts, claims_of
 from .outfits import Tailor, open_tailor
@@ -74,10 +75,10 @@ async def check_sandbox(
         provider, parts.plan.spec(provider.capabilities), lends_own=True
     )
     asked = [parts.world.sandbox(task, spec) for task in parts.tasks.tasks.values()]
-    if any(one is not None and one.network is Network.NONE for one in asked):
-        # A task may close the network: what works without one works with one too.
-        closed = tailor.site(provider, Network.NONE)
-        site = attrs.evolve(site, network=closed.network, relays=closed.relays)
+    # A task may close the network: what works without one works with one too.
+    networks = [one.network for one in asked if one is not None]
+    closed = tailor.site(provider, reduce(narrower, networks, spec.network))
+    site = attrs.evolve(site, network=closed.network, relays=closed.relays)
     outfit = tailor.outfit({provider.name: site}, artifacts)
     for capability in sorted(parts.harness.needs - provider.capabilities):
         detail = f"harness {parts.harness.name} needs it"

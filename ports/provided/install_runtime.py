@@ -103,9 +103,10 @@ class InstallRuntime:
     pause_seconds: float = PAUSE_SECONDS
     staging_seconds: float = STAGING_SECONDS_MAX
     known_most: int = KNOWN_MAX
-    _places: OrderedDict[tuple[str, ...], Place] = attrs.field(
-        factory=OrderedDict[tuple[str, ...], Place], init=False
+    _places: OrderedDict[tuple[str, ...], tuple[Place, str | None]] = attrs.field(
+        factory=OrderedDict[tuple[str, ...], tuple[Place, str | None]], init=False
     )
+    """What each sandbox is, and the Python that was found in it."""
     _known: OrderedDict[tuple[str, ...], Identity] = attrs.field(
         factory=OrderedDict[tuple[str, ...], Identity], init=False
     )
@@ -182,16 +183,20 @@ class InstallRuntime:
 
     async def _place(self, calls: RuntimeCalls) -> Place:
         """Return what the sandbox is; it does not change while it lives."""
-        sandbox = calls.hands.sandbox
-        key = (sandbox.access().provider, str(sandbox.sandbox_id))
+        key = _of(calls.hands.sandbox)
         if (known := self._places.get(key)) is None:
-            known = await calls.look()
+            known = (await calls.look(), calls.hands.found)
             self._keep(self._places, key, known)
-        return known
+        return known[0]
 
     def _calls(self, sandbox: Sandbox, wanted: WantedRuntime) -> RuntimeCalls:
+        _, python = self._places.get(_of(sandbox), (None, None))
         hands = SandboxProgram(
-            sandbox=sandbox, name=NAME, text=self.program, python=self.python
+            sandbox=sandbox,
+            name=NAME,
+            text=self.program,
+            python=self.python,
+            found=python,
         )
         return RuntimeCalls(hands=hands, name=wanted.name, version=wanted.version)
 
@@ -378,9 +383,12 @@ def _check_found(found: Found, runtime: Runtime) -> None:
         raise RuntimeRejected(runtime.name, runtime.version, found.path, reason)
 
 
+def _of(sandbox: Sandbox) -> tuple[str, ...]:
+    return (sandbox.access().provider, sandbox.sandbox_id)
+
+
 def _key(sandbox: Sandbox, path: str, runtime: Runtime) -> tuple[str, ...]:
-    provider = sandbox.access().provider
-    return (provider, sandbox.sandbox_id, path, runtime.sha256, runtime.version)
+    return (*_of(sandbox), path, runtime.sha256, runtime.version)
 
 
 async def _given_up(staging: _Staging, *, keeps_parts: bool) -> None:

@@ -72,9 +72,10 @@ class SandboxProgram:
     name: str
     text: bytes
     python: str = "python3"
+    found: str | None = None
+    """The interpreter itself: `python` may be a script that alters what runs below.
+    It is looked for when it is not known from another program of this sandbox."""
     _path: str | None = attrs.field(default=None, init=False)
-    _found: str | None = attrs.field(default=None, init=False)
-    """The interpreter itself: `python` may be a script that alters what runs below."""
 
     async def ask(
         self,
@@ -110,7 +111,7 @@ class SandboxProgram:
         """
         path = await self.installed()
         command = Command(
-            argv=(self._found or self.python, "-I", "-S", path, *words),
+            argv=(self.found or self.python, "-I", "-S", path, *words),
             timeout_seconds=timeout_seconds,
             cwd=self.sandbox.scratch,
             stdin=stdin,
@@ -135,7 +136,8 @@ class SandboxProgram:
     async def installed(self) -> str:
         """Put the program down, unless this was done; return its path."""
         if self._path is None:
-            await self._check_python()
+            if self.found is None:
+                await self._check_python()
             digest = hashlib.sha256(self.text).hexdigest()[:16]
             path = f"{self.sandbox.scratch}/{self.name}-{digest}.py"
             await self.sandbox.put(
@@ -164,7 +166,7 @@ class SandboxProgram:
                 found = _version_from(version)
                 if found < PYTHON_OLDEST:
                     raise RuntimeMissing(self.python, f"version {found} was found")
-                self._found = _path_from(path)
+                self.found = _path_from(path)
             case Exited() | NotStarted():
                 raise RuntimeMissing(self.python, _told(ended) or str(ended.how))
             case Lost():
@@ -194,7 +196,7 @@ class SandboxProgram:
 
         Where no process can be made at all, that says nothing of it.
         """
-        python = self._found or self.python
+        python = self.found or self.python
         ended = await self.sandbox.exec(
             Command(
                 argv=(python, "-I", "-S", "-c", ""),
@@ -204,10 +206,10 @@ class SandboxProgram:
         )
         if isinstance(ended.how, Exited):
             return not ended.succeeded
-        if not isinstance(ended.how, NotStarted) or self._found is None:
+        if not isinstance(ended.how, NotStarted) or self.found is None:
             return False
         try:
-            found = await self.sandbox.stat(self._found)
+            found = await self.sandbox.stat(self.found)
         except FileMissing:
             return True
         return found.kind is not FileKind.FILE or not found.mode & EXECUTABLE
