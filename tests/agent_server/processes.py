@@ -82,7 +82,7 @@ class Ground:
 port = 0
 harness = "counting"
 sandbox_provider = "own"
-shutdown_grace_seconds = 8
+shutdown_grace_seconds = 60
 {more}
 [harness.counting]
 harness = "command"

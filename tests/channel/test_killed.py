@@ -17,7 +17,7 @@ from .worker_process import RunningWorker, worker_in
 
 pytestmark = pytest.mark.anyio
 
-BOUND_SECONDS = 15.0
+BOUND_SECONDS = 60.0
 INIT = (
     "/bin/sh",
     "-c",

@@ -41,7 +41,7 @@ from .worker_sandbox import WorkerSandbox, sandbox_in
 pytestmark = pytest.mark.anyio
 
 RUN = RunId("activation-1/Ä")
-BOUND_SECONDS = 20.0
+BOUND_SECONDS = 60.0
 
 
 @pytest.fixture

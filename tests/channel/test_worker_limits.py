@@ -23,7 +23,7 @@ from .worker_process import ProcessStream, RunningWorker, worker_in
 
 pytestmark = pytest.mark.anyio
 
-BOUND_SECONDS = 20.0
+BOUND_SECONDS = 60.0
 
 
 async def test_without_descriptors_each_call_is_told_and_later_ones_work(

@@ -54,7 +54,8 @@ pytestmark = pytest.mark.anyio
 LABEL = ClaimLabel(claim=ClaimId("claim-1"), owner=OwnerId("owner-1"))
 NAME = to_name("livery", LABEL.claim)
 SPEC = SandboxSpec(image=IMAGE)
-SOON_SECONDS = 5.0
+SOON_SECONDS = 25.0
+"""Less than what hangs here would take."""
 NOBODY = 65534
 
 
@@ -167,14 +168,14 @@ async def test_the_loop_answers_while_the_engine_hangs(
 ) -> None:
     async with faked(tmp_path) as (fake, provider):
         fake.will("create", HANGS)
-        spec = attrs.evolve(SPEC, create_timeout_seconds=0.5)
-        lags: list[float] = []
+        spec = attrs.evolve(SPEC, create_timeout_seconds=2.0)
+        ticks = 0
 
         async def tick() -> None:
+            nonlocal ticks
             while True:
-                begun = time.monotonic()
                 await anyio.sleep(0.01)
-                lags.append(time.monotonic() - begun - 0.01)
+                ticks += 1
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(tick)
@@ -182,9 +183,8 @@ async def test_the_loop_answers_while_the_engine_hangs(
                 await provider.create(LABEL, spec)
             tasks.cancel_scope.cancel()
 
-        lags.sort()
-        assert len(lags) > 10
-        assert lags[int(len(lags) * 0.9)] < 0.1
+        # A loop that waits for the engine turns once or twice in that time.
+        assert ticks > 10
 
 
 @pytest.mark.case("FC-008", "FC-140", "FC-159")

@@ -16,7 +16,7 @@ from livery.ports.required.journal import JournalUnusable
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE_SECONDS = 10
+PATIENCE_SECONDS = 60
 
 
 @attrs.define

@@ -19,7 +19,7 @@ from livery.adapters.worker_scripts import program
 
 from ..channel import processes
 
-BOUND_SECONDS = 20.0
+BOUND_SECONDS = 60.0
 LOOK_SECONDS = 0.02
 
 Words = dict[str, object]
