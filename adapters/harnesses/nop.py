@@ -10,7 +10,7 @@ import attrs
 
 from ...ports.required.harness import Capture, HarnessRequest, Launch, Place, Reading
 from ...ports.required.sandbox_provider import Capabilities
-from .readings import message, observed, outcome_without_run, reason_of
+from .readings import reading_without_run
 
 NAME: Final = "nop"
 
@@ -43,12 +43,4 @@ class NopHarness:
 
     async def read(self, request: HarnessRequest, capture: Capture) -> Reading:
         """Say that nothing was done."""
-        outcome = outcome_without_run(capture)
-        output = (message("Nothing was done."),)
-        return Reading(
-            outcome=outcome,
-            output=output,
-            model=NAME,
-            reason=reason_of(capture, outcome),
-            observations=observed(NAME, capture, outcome, conversation=output, gaps=()),
-        )
+        return reading_without_run(NAME, capture, "Nothing was done.")

@@ -20,7 +20,7 @@ from ...ports.required.harness import (
 )
 from ...ports.required.sandbox_provider import Capabilities
 from ...ports.required.task_source import NoSolution, Solutions
-from .readings import message, observed, outcome_without_run, reason_of
+from .readings import reading_without_run
 
 NAME: Final = "oracle"
 
@@ -56,15 +56,7 @@ class OracleHarness:
 
     async def read(self, request: HarnessRequest, capture: Capture) -> Reading:
         """Say that the solution was applied."""
-        outcome = outcome_without_run(capture)
-        output = (message("The reference solution was applied."),)
-        return Reading(
-            outcome=outcome,
-            output=output,
-            model=NAME,
-            reason=reason_of(capture, outcome),
-            observations=observed(NAME, capture, outcome, conversation=output, gaps=()),
-        )
+        return reading_without_run(NAME, capture, "The reference solution was applied.")
 
     def _solution(self, request: HarnessRequest) -> tuple[PlacedFile, ...]:
         try:

@@ -11,7 +11,7 @@ from typing import Final, assert_never
 from ...domain.activations import Outcome
 from ...domain.digests import Json
 from ...ports.provided.how_it_ended import is_out_of_memory, to_words
-from ...ports.required.harness import Capture, Observations
+from ...ports.required.harness import Capture, Observations, Reading
 from ...ports.required.sandbox import (
     Exited,
     ExitUnknown,
@@ -73,6 +73,19 @@ def outcome_without_run(capture: Capture) -> Outcome:
     if capture.stopped:
         return Outcome.CANCELLED
     return Outcome.COMPLETED if capture.how is None else outcome_of_run(capture)
+
+
+def reading_without_run(source: str, capture: Capture, told: str) -> Reading:
+    """Return what a harness that runs nothing and calls no model has to tell."""
+    outcome = outcome_without_run(capture)
+    output = (message(told),)
+    return Reading(
+        outcome=outcome,
+        output=output,
+        model=source,
+        reason=reason_of(capture, outcome),
+        observations=observed(source, capture, outcome, conversation=output, gaps=()),
+    )
 
 
 def reason_of(capture: Capture, outcome: Outcome) -> str:
