@@ -71,7 +71,9 @@ async def until_answering(
         pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
 
-async def open_door(execd: Execd, wishes: Wishes) -> DoorAddress:
+async def open_door(
+    execd: Execd, wishes: Wishes, *, has_frames: bool = False
+) -> DoorAddress:
     """Make a running sandbox ready, and leave a door behind in it.
 
     Raises:
@@ -85,7 +87,10 @@ async def open_door(execd: Execd, wishes: Wishes) -> DoorAddress:
     ran = await execd.run(_script(wishes, words), seconds=COMMAND_SECONDS)
     port = _port(ran, wishes)
     return DoorAddress(
-        url=f"{execd.url}/proxy/{port}", headers=execd.headers, key=key.encode()
+        url=f"{execd.url}/proxy/{port}",
+        headers=execd.headers,
+        key=key.encode(),
+        has_frames=has_frames,
     )
 
 

@@ -20,6 +20,7 @@ import anyio.abc
 import attrs
 
 from ...ports.required.byte_stream import ByteStream
+from .web_socket import WebSocketStream
 
 CONNECT_SECONDS = 10.0
 HEAD_SECONDS = 15.0
@@ -47,6 +48,8 @@ class DoorAddress:
     headers: Mapping[str, str] = attrs.field(repr=False)
     """What the way there asks for."""
     key: bytes = attrs.field(repr=False)
+    has_frames: bool = False
+    """Whether the way takes WebSockets apart, and not only passes bytes on."""
 
 
 class TunnelStream:
@@ -103,10 +106,15 @@ async def open_tunnel(
         status, headers = _read_head(head)
         if status != 101:
             raise NoDoor(status, f"the way to the door answers with {status}")
+        stream: ByteStream = TunnelStream(connection, held)
         shown = headers.get("x-livery-proof", "")
+        if door.has_frames:
+            stream = WebSocketStream(stream)
+            with anyio.move_on_after(HEAD_SECONDS):
+                shown = (await stream.receive()).decode(errors="replace")
         if not hmac.compare_digest(shown, _proof(door.key, b"guest", nonce)):
             raise NoDoor(status, "what answers is not the door that was put there")
-        return TunnelStream(connection, held)
+        return stream
     except BaseException:
         await anyio.aclose_forcefully(connection)
         raise
@@ -144,6 +152,7 @@ def _request(
         "Sec-WebSocket-Key": base64.b64encode(secrets.token_bytes(16)).decode(),
         "X-Livery-Nonce": nonce,
         "X-Livery-Proof": _proof(door.key, b"host", nonce),
+        **({"X-Livery-Frames": "yes"} if door.has_frames else {}),
         **door.headers,
     }
     if argv is not None:

@@ -83,7 +83,9 @@ class WayIn:
         until = anyio.current_time() + patience
         while True:
             try:
-                return await open_door(execd, wishes)
+                return await open_door(
+                    execd, wishes, has_frames=self.places.through_server
+                )
             except ExecdGone:
                 # It reads as running before execd listens, and after it was killed.
                 if anyio.current_time() > until:

@@ -23,7 +23,7 @@ import sys
 import time
 from typing import NoReturn, cast
 
-from . import worker
+from . import web_socket, worker
 from .accounts import NoSuchAccount, become, find_account
 from .processes import initial_environment
 
@@ -96,10 +96,20 @@ def _let_in(connection: socket.socket, key: bytes) -> NoReturn:
         answer = (
             "HTTP/1.1 101 Switching Protocols\r\n"
             "Connection: Upgrade\r\nUpgrade: websocket\r\n"
-            "X-Livery-Proof: %s\r\n\r\n" % proof(key, GUEST, nonce)
+            "Sec-WebSocket-Accept: %s\r\nX-Livery-Proof: %s\r\n\r\n"
+        ) % (
+            web_socket.accept_of(headers.get("sec-websocket-key", "")),
+            proof(key, GUEST, nonce),
         )
         connection.sendall(answer.encode())
         connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if headers.get("x-livery-frames"):
+            # What lies between keeps the answer's head to itself.
+            first = proof(key, GUEST, nonce).encode()
+            plain = web_socket.carry(connection, first)
+            connection.close()
+            connection = plain
         _attach(connection)
         if path == "/process":
             _become_program(headers.get("x-livery-program", ""))
@@ -141,7 +151,6 @@ def _head(connection: socket.socket) -> tuple[str, dict[str, str]]:
 
 def _attach(connection: socket.socket) -> None:
     """Make the connection standard input and output, and nothing else."""
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for descriptor in (0, 1):
         os.dup2(connection.fileno(), descriptor)
     connection.close()

@@ -2,6 +2,7 @@
 """The real server: its errors, its restart, and its own client on our execd."""
 
 import json
+import secrets
 import signal
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from livery.adapters.opensandbox import (
     open_opensandbox,
 )
 from livery.adapters.opensandbox.lifecycle import KEY_HEADER, Lifecycle
+from livery.ports.contracts.sandbox_context import pieces
 from livery.ports.required.sandbox import Ended, shell
 from livery.ports.required.sandbox_provider import (
     CreateFailed,
@@ -128,6 +130,38 @@ async def test_its_errors_are_told_apart_in_seconds(
     async with open_opensandbox(wrong) as stranger:
         with pytest.raises(ProviderForbidden):
             await stranger.create(owners.label(), spec)
+    assert owners.left() == []
+
+
+async def test_its_own_proxy_carries_the_worker_and_programs(
+    real: RealServer, owners: Owners, test_image: str
+) -> None:
+    config = OpenSandboxConfig(
+        address=real.address, api_key=API_KEY, through_server=True
+    )
+    content = secrets.token_bytes(700_000)
+    label = owners.label()
+    async with open_opensandbox(config) as provider:
+        sandbox = await provider.create(label, SandboxSpec(image=test_image))
+        try:
+            told = await sandbox.exec(shell("printf 'a\\0b'", timeout_seconds=60.0))
+            await sandbox.put("bulk", pieces(content), size=len(content))
+            async with sandbox.get("bulk") as chunks:
+                back = b"".join([chunk async for chunk in chunks])
+            async with sandbox.open_process(("cat",)) as stream:
+                await stream.send(b"there and back")
+                with anyio.fail_after(30.0):
+                    echoed = await stream.receive()
+            await sandbox.exec(shell("kill -KILL -1; sleep 60", timeout_seconds=30.0))
+            again = await sandbox.exec(shell("echo on", timeout_seconds=60.0))
+        finally:
+            await sandbox.disconnect()
+            await provider.destroy(label)
+
+    assert told.stdout.kept == b"a\0b"
+    assert back == content
+    assert echoed == b"there and back"
+    assert again.stdout.kept == b"on\n"
     assert owners.left() == []
 
 
