@@ -37,6 +37,7 @@ from ..ports.required.faults import Fault
 from ..ports.required.harness import Harness
 from ..ports.required.holders import Holders
 from ..ports.required.journal import Journal
+from ..ports.required.participants import Resources
 from ..ports.required.sandbox_provider import (
     SandboxProvider,
     SandboxSpec,
@@ -141,7 +142,7 @@ def prepare(
     """
     provider_plug_in = find(ProviderPlugIn, plan.provider_kind, PROVIDERS)
     harness_plug_in = find(HarnessPlugIn, plan.harness_kind, HARNESSES)
-    world = find(WorldPlugIn, plan.world, WORLDS).make(surroundings)
+    world = find(WorldPlugIn, world_of(source, plan), WORLDS).make(surroundings)
     options = read_options(
         file,
         (provider_plug_in.options, "sandbox", plan.sandbox, plan.sandbox_block.options),
@@ -156,7 +157,7 @@ def prepare(
             turn_timeout_seconds=plan.harness_block.turn_timeout_seconds,
             world=world,
             solutions=solutions_of(opened, world, tasks),
-            called_solutions=called_solutions_of(world, tasks),
+            called_solutions=called_solutions_of(opened),
             model_url=plan.model.url,
             model_credential=plan.model.credential,
         ),
@@ -208,6 +209,12 @@ def source_of(source: str, surroundings: Surroundings) -> TaskSource:
     return find(TaskSourcePlugIn, name, TASK_SOURCES).make(surroundings, argument)
 
 
+def world_of(source: str, plan: RunPlan) -> str:
+    """Return the name of the tasks' world: the source's own, where that has one."""
+    name = source.partition(":")[0]
+    return name if name in {*WORLDS, *published_names(WorldPlugIn)} else plan.world
+
+
 @asynccontextmanager
 async def open_provider(
     foundation: Foundation, name: str, plug_in: ProviderPlugIn, options: object
@@ -225,12 +232,13 @@ def wired(
     outfit: EquipSessions | None,
     folder: ResultsFolder,
     on_progress: Callable[[Progress], None],
+    resources: Resources | None = None,
 ) -> CollectRollouts:
-    """Return the use case of the whole run."""
+    """Return the use case of the whole run; `resources` serve a world with apps."""
     journal, clock = foundation.journal, foundation.clock
     claim, release = claims_of(foundation, provider)
     artifacts = FolderArtifactStore(folder.artifacts)
-    resources = InProcessResources(
+    resources = resources or InProcessResources(
         sessions=ResourcesSessions(
             journal=journal,
             clock=clock,

@@ -23,7 +23,7 @@ from ..ports.required.task_source import (
     TaskSource,
     TasksRefused,
 )
-from ..ports.required.world import CalledWorld, SolvedWorld, TaskRefused, World
+from ..ports.required.world import SolvedWorld, TaskRefused, World
 
 MISTAKES_MAX: Final = 20
 
@@ -56,23 +56,9 @@ class WorldSolutions:
         return self.world.solution(self.tasks.tasks[task])
 
 
-@attrs.frozen
-class CalledSolutions:
-    """The `CallSolutions` of tasks whose world knows the calls that solve them."""
-
-    tasks: RunTasks
-    world: CalledWorld
-
-    def solving_calls(self, task: TaskId) -> tuple[tuple[str, Mapping[str, Json]], ...]:
-        """Return the calls that solve the task; raises `NoSolution`."""
-        return self.world.solving_calls(self.tasks.tasks[task])
-
-
-def called_solutions_of(world: World, tasks: RunTasks) -> CallSolutions | None:
+def called_solutions_of(source: TaskSource) -> CallSolutions | None:
     """Return where the calls are that solve the tasks; None where there are none."""
-    if hasattr(world, "solving_calls"):
-        return CalledSolutions(tasks, cast("CalledWorld", world))
-    return None
+    return cast("CallSolutions", source) if hasattr(source, "calls") else None
 
 
 def solutions_of(source: TaskSource, world: World, tasks: RunTasks) -> Solutions | None:

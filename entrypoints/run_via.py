@@ -17,7 +17,7 @@ from ..ports.provided.collect_rollouts import (
     RunsEpisodes,
 )
 from .built_in import WORLDS
-from .composition import source_of
+from .composition import source_of, world_of
 from .plug_ins import ExtraMissing, Surroundings, WorldPlugIn, find
 from .run_plan import RunPlan
 from .run_tasks import RunTasks, load_tasks
@@ -41,7 +41,7 @@ def prepare_via(plan: RunPlan, source: str, surroundings: Surroundings) -> Remot
     """
     assert plan.via is not None, "it says which server runs the episodes"
     to_url("--via", plan.via)
-    world = find(WorldPlugIn, plan.world, WORLDS).make(surroundings)
+    world = find(WorldPlugIn, world_of(source, plan), WORLDS).make(surroundings)
     opened = source_of(source, attrs.evolve(surroundings, world=world))
     tasks = load_tasks(opened, named=source, limit=plan.limit)
     return RemoteParts(plan=plan, tasks=tasks)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of the harness `simple`, and how it is made of them."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -15,7 +14,6 @@ from ..adapters.harnesses.simple import (
 )
 from ..adapters.harnesses.simple.config import MAX_STEPS
 from ..adapters.harnesses.simple.scripts import Script, ScriptedTurn
-from ..domain.digests import Json
 from ..domain.tasks import TaskId
 from ..ports.required.faults import Fault
 from ..ports.required.harness import Harness
@@ -146,10 +144,9 @@ def solving(solutions: CallSolutions) -> Script:
     """Return the script that solves each task, one call a turn."""
 
     def turns(task: TaskId) -> tuple[ScriptedTurn, ...]:
-        return tuple(map(_turn, solutions.solving_calls(task)))
+        return tuple(
+            ScriptedTurn(calls=((call.tool, call.arguments),))
+            for call in solutions.calls(task)
+        )
 
     return turns
-
-
-def _turn(call: tuple[str, Mapping[str, Json]]) -> ScriptedTurn:
-    return ScriptedTurn(calls=(call,))

@@ -36,6 +36,8 @@ from ...ports.provided.carry_out import read_state
 from ...ports.provided.collect_rollouts import CollectRollouts, Progress
 from ...ports.required.clock import Ids
 from ...ports.required.journal import claim_stream
+from ...ports.required.participants import Resources
+from ...ports.required.sandbox_provider import SandboxProvider
 from ..composition import (
     Foundation,
     Parts,
@@ -45,9 +47,10 @@ from ..composition import (
     wired,
 )
 from ..plug_ins import Surroundings
+from ..run_apps import open_apps
 from ..run_plan import RunPlan, from_stored, to_stored
 from ..run_via import RemoteParts, open_environment, prepare_via, wired_via
-from ..sandbox_check import check_sandbox, open_run_tailor
+from ..sandbox_check import Fitted, check_sandbox, open_run_tailor
 from ..settings_reading import SettingsFile
 from ..state_folder import open_state_folder, state_path
 from ..strict_converter import Refused
@@ -185,24 +188,39 @@ class _Running:
             open_run_tailor(parts, foundation, artifacts) as tailor,
         ):
             fitted = await check_sandbox(parts, foundation, provider, tailor, artifacts)
-            with self._folder(foundation.ids) as folder:
-                self.has_begun = True
-
-                def wire(show: Callable[[Progress], None]) -> CollectRollouts:
-                    return wired(
-                        parts,
-                        foundation,
-                        provider,
-                        fitted.spec,
-                        fitted.outfit,
-                        folder,
-                        show,
-                    )
-
-                summary = await self._collect(wire, folder, signals)
+            async with open_apps(parts, foundation, provider, fitted.spec) as resources:
+                summary = await self._collected(
+                    parts, foundation, provider, fitted, resources, signals
+                )
             await self._tell_open_claims(foundation)
         self._tell_how_to_go_on(summary)
         return Status.GRADED if summary.is_complete else Status.LEFT
+
+    async def _collected(
+        self,
+        parts: Parts,
+        foundation: Foundation,
+        provider: SandboxProvider,
+        fitted: Fitted,
+        resources: Resources | None,
+        signals: Interruptions,
+    ) -> Summary:
+        with self._folder(foundation.ids) as folder:
+            self.has_begun = True
+
+            def wire(show: Callable[[Progress], None]) -> CollectRollouts:
+                return wired(
+                    parts,
+                    foundation,
+                    provider,
+                    fitted.spec,
+                    fitted.outfit,
+                    folder,
+                    show,
+                    resources,
+                )
+
+            return await self._collect(wire, folder, signals)
 
     async def _all_via(self, parts: RemoteParts, signals: Interruptions) -> int:
         """Have a server run the episodes; nothing is made here but the results."""

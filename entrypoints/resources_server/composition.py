@@ -131,8 +131,11 @@ async def open_resources(
     provider: SandboxProvider | None = None,
     spec: SandboxSpec | None = None,
     foundation: Foundation | None = None,
+    restores: bool = True,
 ) -> AsyncGenerator[ResourcesApplication]:
     """Open what the resources server serves; what is given replaces what is configured.
+
+    It `restores` what another such server left open, unless told not to.
 
     Raises:
         SettingsRefused: Settings that cannot go together.
@@ -168,7 +171,8 @@ async def open_resources(
             serve_resources(sessions, _patience(settings), tokens.forget)
         )
         calls = GuardedCalls(served=served, tokens=tokens)
-        tokens.learn(await served.restore())
+        if restores:
+            tokens.learn(await served.restore())
         own_name = made.server_name if has_apps(made) else made.name
         name = settings.mcp_server_name or own_name
         control = ControlRoutes(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where tasks come from, and their reference solutions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Protocol
 
 import attrs
@@ -67,11 +67,25 @@ class Solutions(Protocol):
         ...
 
 
+class SolvingCall(Protocol):
+    """One call of a solution."""
+
+    @property
+    def tool(self) -> str:
+        """The tool's name in one word."""
+        ...
+
+    @property
+    def arguments(self) -> Mapping[str, Json]:
+        """What it is called with."""
+        ...
+
+
 class CallSolutions(Protocol):
     """The extra ability: solutions that are calls of tools."""
 
-    def solving_calls(self, task: TaskId) -> tuple[tuple[str, Mapping[str, Json]], ...]:
-        """Return the calls that solve the task: tools by name, with their arguments.
+    def calls(self, task: TaskId) -> Sequence[SolvingCall]:
+        """Return the calls that solve the task, in order.
 
         Raises:
             NoSolution: There are none.

@@ -5,13 +5,11 @@ A world describes; the use cases act: they claim the sandbox, put the files, end
 harness, export the workspace, run the grader and read its end.
 """
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar, Protocol
 
 import attrs
 
-from ...domain.digests import Json
 from ...domain.scores import GraderEvidence
 from ...domain.tasks import Task
 from .faults import Fault
@@ -101,17 +99,5 @@ class SolvedWorld(World, Protocol):
 
         Raises:
             NoSolution: The task carries none.
-        """
-        ...
-
-
-class CalledWorld(World, Protocol):
-    """The extra ability of a world whose tasks are solved by calls of their tools."""
-
-    def solving_calls(self, task: Task) -> tuple[tuple[str, Mapping[str, Json]], ...]:
-        """Return the calls that solve the task: tools by name, with their arguments.
-
-        Raises:
-            NoSolution: It knows none.
         """
         ...

@@ -92,6 +92,9 @@ class GrantedTools:
     def _add(self, server: McpServer, tool: Mapping[str, Json]) -> None:
         own_name = str(tool.get("name"))
         name = own_name
+        if self._is_described(name) and name not in self._mcp:
+            self._mcp[name] = server, own_name  # The request's words for it stand.
+            return
         if any(known.get("name") == name for known in self.tools):
             name = f"{server.access.name}{NAME_BETWEEN}{own_name}"
         self._mcp[name] = server, own_name
@@ -104,6 +107,11 @@ class GrantedTools:
                 "strict": False,
             }
         )
+
+    def _is_described(self, name: str) -> bool:
+        """Whether the request describes a tool that no server of its own is granted for."""
+        direct = any(a.transport is ToolTransport.DIRECT_HTTP for a in self.accesses)
+        return not direct and any(tool.get("name") == name for tool in self.described)
 
     async def _post(
         self, access: ToolAccess, name: str, arguments: Mapping[str, Json]

@@ -115,6 +115,17 @@ async def test_two_servers_with_a_tool_of_one_name_are_told_apart() -> None:
         assert json.loads(done.results[0])["name"] == "weigh"
 
 
+async def test_what_the_request_says_of_a_tool_stands() -> None:
+    async with serving(answer(call("weigh")), answer(said("Done."))) as servers:
+        asked = attempt(servers.over_mcp(), parameters={"input": "x", "tools": [TOOL]})
+        done = await run(SimpleHarness(config=config(servers)), asked)
+
+        told = bodies(servers.model)[0]["tools"]
+        assert [tool["name"] for tool in told] == ["weigh", "lift"]
+        assert told[0] == TOOL
+        assert json.loads(done.results[0])["name"] == "weigh"
+
+
 @pytest.mark.parametrize("required", [True, False])
 async def test_a_tool_server_that_is_not_there_is_no_fault_of_the_agent(
     required: bool,
