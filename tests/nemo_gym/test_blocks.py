@@ -166,3 +166,11 @@ def test_a_shipped_configuration_binds_sandbox_and_can_be_used_as_it_is(
 
     assert content == {}
     assert getattr(providers, name)(**given).name == name == path.stem
+
+
+@pytest.mark.peer("nemo_gym")
+def test_words_without_effect_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    livery_docker(operations={"close_wait_deleted": False, "poll_interval_s": 3})
+
+    assert "close_wait_deleted is false, and a close waits all the same" in caplog.text
+    assert "poll_interval_s has no effect" in caplog.text

@@ -587,3 +587,33 @@ async def test_many_at_once_open_one_workshop() -> None:
 @pytest.fixture(autouse=True)
 def _told_at_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
+
+
+async def test_one_who_leaves_while_it_opens_does_not_keep_the_others_from_it() -> None:
+    world = World(may_open=anyio.Event())
+    provider = world.provider()
+
+    first = asyncio.create_task(provider.create(SandboxSpec()))
+    await world.opening.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    world.may_open.set()
+    handle = await provider.create(SandboxSpec())
+    await provider.close(handle)
+    await provider.aclose()
+
+    assert (world.opened, world.live) == (1, {})
+
+
+async def test_a_workshop_that_breaks_as_it_closes_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(close_fault=SandboxFailed("fake", "b", "close", "it broke"))
+    provider = world.provider()
+    await provider.close(await provider.create(SandboxSpec()))
+
+    await provider.aclose()
+
+    assert "A sandbox provider ended" in caplog.text
+    assert "it broke" in caplog.text

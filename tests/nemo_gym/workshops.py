@@ -152,6 +152,7 @@ class World:
     exec_fault: Fault | None = None
     create_fault: Fault | None = None
     open_fault: Exception | None = None
+    close_fault: Fault | None = None
     disconnect_fault: Fault | None = None
     cut: Fault | None = None
     hangs: bool = False
@@ -159,6 +160,8 @@ class World:
     opened: int = 0
     creating: anyio.Event = attrs.field(factory=anyio.Event)
     may_create: anyio.Event | None = None
+    opening: anyio.Event = attrs.field(factory=anyio.Event)
+    may_open: anyio.Event | None = None
 
     async def create(self, label: ClaimLabel, spec: SandboxSpec) -> MadeUpSandbox:
         await anyio.lowlevel.checkpoint()
@@ -204,6 +207,9 @@ class World:
     @asynccontextmanager
     async def workshop(self) -> AsyncGenerator[Workshop]:
         """Open a workshop over this world, with a journal of its own."""
+        self.opening.set()
+        if self.may_open is not None:
+            await self.may_open.wait()
         if self.open_fault is not None:
             raise self.open_fault
         self.opened += 1
@@ -218,6 +224,8 @@ class World:
             release=release,
         )
         yield Workshop(provider=self, claim=claim, release=release, ids=RandomIds())
+        if self.close_fault is not None:
+            raise self.close_fault
 
     journal: MemoryJournal = attrs.field(factory=MemoryJournal)
 
