@@ -219,8 +219,10 @@ class AgentSessions:
         """
         while (opened := self._open.get(session)) is not None:
             stream = agent_session_stream(session)
-            await self.journal.moved(stream, after=opened.standing.version)
-            state = (await self.standing(session)).state
+            version = await self.journal.moved(stream, after=opened.standing.version)
+            if opened.standing.version < version:  # Not by what was done here alone.
+                await self.standing(session)
+            state = opened.standing.state
             if state.phase is SessionPhase.CLOSING and opened.running is not None:
                 opened.cancel()
             if state.phase in (SessionPhase.CLOSED, SessionPhase.ABSENT):
@@ -450,6 +452,8 @@ class AgentSessions:
     async def _ending(self, session: AgentSessionId, request: RequestDigest) -> Ending:
         """Wait for who runs the activation, or take it over, until it has ended."""
         while True:
+            if (ending := self._known_ending(session, request)) is not None:
+                return ending
             standing = await self.standing(session)
             activation = standing.state.activations.of(request)
             if activation is None:
@@ -464,6 +468,16 @@ class AgentSessions:
                 if opened is not None and opened.running is None:
                     opened.running = request
                     await self._run(session, opened, activation, fresh=False)
+
+    def _known_ending(
+        self, session: AgentSessionId, request: RequestDigest
+    ) -> Ending | None:
+        """Return the ending that was written here, which nothing changes any more."""
+        opened = self._open.get(session)
+        if opened is None:
+            return None
+        activation = opened.standing.state.activations.of(request)
+        return None if activation is None else activation.ending
 
     async def _reopened(
         self,

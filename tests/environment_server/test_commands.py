@@ -248,3 +248,26 @@ async def test_an_answer_of_another_episode_is_a_failure(told: dict[str, Any]) -
 
     failure: Any = row["failure"]
     assert failure["terminal"] is True
+
+
+@pytest.mark.case("FC-157")
+def test_an_interpreter_that_leaves_its_client_open_ends_all_the_same() -> None:
+    program = """
+import anyio
+from livery.adapters.gym_servers.asking import open_gym_client
+
+async def main():
+    opened = open_gym_client()
+    http = await opened.__aenter__()
+    try:
+        await http.get("http://127.0.0.1:9")
+    except OSError:
+        pass
+
+anyio.run(main)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], timeout=60, capture_output=True, text=True
+    )
+
+    assert ended.returncode == 0, ended.stderr

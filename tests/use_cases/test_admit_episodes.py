@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Episodes are admitted in order, so many over all processes, and no place is lost."""
+
+import anyio
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livery.adapters.holders.memory import MemoryHolders
+from livery.adapters.journals import MemoryJournal
+from livery.adapters.system_clock import SystemClock
+from livery.domain.admissions import AdmissionFull, AdmissionIsShut, Ticket
+from livery.domain.claims import Holder
+from livery.ports.provided.admit_episodes import AdmitEpisodes
+from livery.ports.provided.shared_places import SharedPlaces
+from livery.ports.required.journal import Journal
+
+pytestmark = pytest.mark.anyio
+
+NAME = "some"
+
+
+def shared(
+    journal: Journal, own: str = "one", *others: str, places: int = 2
+) -> SharedPlaces:
+    return SharedPlaces(
+        journal=journal,
+        clock=SystemClock(),
+        holders=MemoryHolders(own=Holder(own), others={Holder(o) for o in others}),
+        name=NAME,
+        places=places,
+    )
+
+
+def admission(
+    journal: Journal,
+    own: str = "one",
+    *others: str,
+    places: int = 2,
+    patience_seconds: float = 60.0,
+) -> AdmitEpisodes:
+    async def number() -> int:
+        return places
+
+    return AdmitEpisodes(
+        clock=SystemClock(),
+        places=number,
+        shared=lambda count: shared(journal, own, *others, places=count),
+        patience_seconds=patience_seconds,
+    )
+
+
+async def test_places_are_taken_and_given_back_over_processes() -> None:
+    journal = MemoryJournal()
+    one, two = shared(journal, "one", "two"), shared(journal, "two", "one")
+
+    first = await one.take(Ticket("a"))
+    second = await two.take(Ticket("b"))
+
+    assert {first, second} == {0, 1}
+    assert await one.take(Ticket("c")) is None
+    assert await two.take(Ticket("c")) is None
+    assert second is not None
+    await two.give_back(second)
+    assert await one.take(Ticket("c")) == second
+    assert await two.take(Ticket("d")) is None
+
+
+async def test_a_place_of_a_dead_process_is_free() -> None:
+    journal = MemoryJournal()
+    dead = shared(journal, "dead", places=1)
+    assert await dead.take(Ticket("a")) == 0
+
+    assert await shared(journal, "one", "dead", places=1).take(Ticket("b")) is None
+    assert await shared(journal, "two", places=1).take(Ticket("b")) == 0
+
+
+async def test_places_leave_nothing_behind() -> None:
+    journal = MemoryJournal()
+    admit = admission(journal)
+    for number in range(20):
+        async with admit.place(Ticket(f"t{number}")):
+            pass
+
+    assert await journal.open_streams("places") == ()
+
+
+async def test_who_comes_first_is_admitted_first() -> None:
+    journal = MemoryJournal()
+    admit = admission(journal, places=1)
+    order: list[int] = []
+    async with anyio.create_task_group() as group:
+
+        async def wait(number: int) -> None:
+            async with admit.place(Ticket(f"t{number}")):
+                order.append(number)
+
+        async with admit.place(Ticket("first")):
+            for number in range(10):
+                group.start_soon(wait, number)
+                await anyio.wait_all_tasks_blocked()
+
+    assert order == [*range(10)]
+
+
+async def test_patience_ends_also_where_another_process_has_every_place() -> None:
+    journal = MemoryJournal()
+    other = shared(journal, "other", "one", places=1)
+    assert await other.take(Ticket("theirs")) == 0
+    admit = admission(journal, "one", "other", places=1, patience_seconds=0.1)
+
+    with pytest.raises(AdmissionFull):
+        async with admit.place(Ticket("ours")):
+            raise AssertionError("it has no place")
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+async def test_shutdown_sends_away_who_waits(elsewhere: bool) -> None:
+    journal = MemoryJournal()
+    if elsewhere:
+        assert await shared(journal, "other", "one", places=1).take(Ticket("o")) == 0
+    admit = admission(journal, "one", "other", places=1)
+    refused: list[str] = []
+
+    async def wait(name: str) -> None:
+        try:
+            async with admit.place(Ticket(name)):
+                await anyio.sleep_forever()
+        except AdmissionIsShut:
+            refused.append(name)
+
+    async with anyio.create_task_group() as group:
+        for name in ("a", "b"):
+            group.start_soon(wait, name)
+        await anyio.sleep(0.05)
+        admit.shut()
+        with anyio.fail_after(20):
+            for _ in range(2000):
+                if len(refused) == (2 if elsewhere else 1):
+                    break
+                await anyio.sleep(0.01)
+        group.cancel_scope.cancel()
+
+    assert "b" in refused
+    with pytest.raises(AdmissionIsShut):
+        async with admit.place(Ticket("late")):
+            raise AssertionError("it has no place")
+
+
+async def test_shut_before_the_first_came() -> None:
+    admit = admission(MemoryJournal())
+    admit.shut()
+
+    with pytest.raises(AdmissionIsShut):
+        async with admit.place(Ticket("late")):
+            raise AssertionError("it has no place")
+
+
+@attrs.define
+class SlowJournal(MemoryJournal):
+    """Takes so many turns of the loop for each write."""
+
+    turns: int = 0
+
+    async def append(self, *asked: object, **more: object) -> int:
+        for _ in range(self.turns):
+            await anyio.lowlevel.checkpoint()
+        return await MemoryJournal.append(self, *asked, **more)  # type: ignore[arg-type]
+
+
+@given(
+    turns=st.integers(0, 4),
+    cancels=st.lists(st.integers(0, 14), min_size=1, max_size=6),
+)
+@pytest.mark.case("FC-126")
+def test_no_place_is_lost_whenever_a_waiter_is_cancelled(
+    turns: int, cancels: list[int]
+) -> None:
+    async def race() -> None:
+        journal = SlowJournal()
+        journal.turns = turns
+        admit = admission(journal, places=1)
+        async with anyio.create_task_group() as group:
+            for number, after in enumerate(cancels):
+                scope = anyio.CancelScope()
+
+                async def wait(
+                    number: int = number, scope: anyio.CancelScope = scope
+                ) -> None:
+                    with scope:
+                        async with admit.place(Ticket(f"t{number}")):
+                            await anyio.lowlevel.checkpoint()
+
+                async def cancel(
+                    after: int = after, scope: anyio.CancelScope = scope
+                ) -> None:
+                    for _ in range(after):
+                        await anyio.lowlevel.checkpoint()
+                    scope.cancel()
+
+                group.start_soon(wait)
+                group.start_soon(cancel)
+        assert await journal.open_streams("places") == ()
+        with anyio.fail_after(30):
+            async with admit.place(Ticket("last")):
+                assert len(await journal.open_streams("places")) == 1
+
+    anyio.run(race)
