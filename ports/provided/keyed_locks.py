@@ -30,6 +30,11 @@ class KeyedLocks:
         """Return how many keys are in use."""
         return len(self._locks)
 
+    def users(self, key: Hashable) -> int:
+        """Return how many hold or await the key's lock."""
+        kept = self._locks.get(key)
+        return 0 if kept is None else kept.users
+
     @asynccontextmanager
     async def holding(self, key: Hashable) -> AsyncGenerator[None]:
         """Hold the key's lock inside the block."""

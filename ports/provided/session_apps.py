@@ -8,13 +8,15 @@ anew; whether it was built is the journal's to say.
 
 import hashlib
 import json
+import pickle
 import shutil
+import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
-import anyio.to_process
 import anyio.to_thread
 import attrs
 
@@ -26,6 +28,18 @@ from .take_turns import TakeTurns
 
 BUILD_SECONDS: Final = 600.0
 """What building one world may take in a thread or process."""
+_PROCESS: Final = """
+import os, pickle, sys
+told = os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)  # What a world prints is no answer.
+build, task, folder = pickle.load(sys.stdin.buffer)
+try:
+    build(task, folder)
+    error = None
+except Exception as raised:
+    error = raised
+told.write(pickle.dumps(error))
+"""
 STATE: Final = "apps"
 TASK: Final = "task.json"
 
@@ -97,13 +111,11 @@ class SessionApps:
         if self.world.builds is BuildWhere.LOOP:
             self.world.build(task, str(folder))
             return
-        run = (
-            anyio.to_thread.run_sync
-            if self.world.builds is BuildWhere.THREAD
-            else anyio.to_process.run_sync
-        )
         with anyio.fail_after(BUILD_SECONDS):
-            await run(self.world.build, task, str(folder))
+            if self.world.builds is BuildWhere.THREAD:
+                await anyio.to_thread.run_sync(self.world.build, task, str(folder))
+            else:
+                await _in_a_process(self.world.build, task, str(folder))
 
     async def _opened(self, task: Task, folder: Path) -> OpenApps:
         return OpenApps(
@@ -114,6 +126,20 @@ class SessionApps:
 
     def _home(self, session: ResourcesSessionId) -> Path:
         return self.folder / hashlib.sha256(session.encode()).hexdigest()[:32]
+
+
+async def _in_a_process(
+    build: Callable[[Task, str], None], task: Task, folder: str
+) -> None:
+    """Run a build in an interpreter of its own, which ends with it."""
+    work = pickle.dumps((build, task, folder))
+    argv = [sys.executable, "-c", _PROCESS]
+    ended = await anyio.run_process(argv, input=work, stderr=None, check=False)
+    if ended.returncode != 0:
+        raise OSError(f"the building process ended with {ended.returncode}")
+    error = pickle.loads(ended.stdout)
+    if isinstance(error, BaseException):
+        raise error
 
 
 def _made_anew(home: Path, task: str) -> None:

@@ -77,6 +77,8 @@ def _of_object(
     for name, one in value.items():
         if name in known:
             yield from _mistakes(one, known[name], _below(at, name))
+        elif at and not known:
+            continue  # An object within, of which nothing is said.
         elif known:
             there = ", ".join(sorted(known))
             yield f"{_below(at, name)} is unknown; there are {there}"

@@ -49,7 +49,8 @@ class BuildWhere(StrEnum):
     THREAD = "thread"
     """For what waits, or leaves the interpreter free."""
     PROCESS = "process"
-    """For what computes; world and task are pickled."""
+    """For what computes for long: an interpreter is started for each, and world and task
+    are pickled."""
 
 
 @attrs.frozen(kw_only=True)

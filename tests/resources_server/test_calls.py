@@ -21,12 +21,13 @@ from livery.ports.required.sandbox import (
 )
 
 from .folders import FolderProvider
-from .serving import EPISODE, BoxWorld, Server, seed, serving
+from .serving import EPISODE, BoxWorld, ScriptedWorld, Server, seed, serving
 
 pytestmark = pytest.mark.anyio
 
 ACCEPT = "application/json, text/event-stream"
 WAIT_SECONDS = 60.0
+GRADED_SECONDS = 1.0
 
 
 def token_of(server: Server, session: str = "s1") -> str:
@@ -289,6 +290,7 @@ async def test_a_folder_where_a_result_goes_is_the_agents(tmp_path: Path) -> Non
 async def test_a_save_under_way_is_waited_for_by_verify(tmp_path: Path) -> None:
     provider = FolderProvider(root=tmp_path / "boxes")
     order: list[str] = []
+    graded = anyio.Event()
     async with serving(tmp_path / "state", BoxWorld(), provider) as server:
         cookie = await server.seeded()
         provider.faults.may_save = anyio.Event()
@@ -300,6 +302,7 @@ async def test_a_save_under_way_is_waited_for_by_verify(tmp_path: Path) -> None:
         async def verify() -> None:
             reply = await server.verify(cookie)
             order.append(f"graded {reply.status_code}")
+            graded.set()
 
         async with anyio.create_task_group() as group:
             group.start_soon(export)
@@ -308,8 +311,12 @@ async def test_a_save_under_way_is_waited_for_by_verify(tmp_path: Path) -> None:
             with anyio.fail_after(WAIT_SECONDS):
                 while not open_session(server).ended:
                     await anyio.lowlevel.checkpoint()
-            late = await server.post("/box_put", {"word": "x"}, cookie)
-            assert provider.live, "nothing was graded under the save"
+            with anyio.fail_after(WAIT_SECONDS):
+                late = await server.post("/box_put", {"word": "x"}, cookie)
+            # Grading that did not wait would be over long before this is.
+            with anyio.move_on_after(GRADED_SECONDS):
+                await graded.wait()
+            assert provider.live, "the sandbox went under the save"
             assert order == []
             provider.faults.may_save.set()
 
@@ -345,6 +352,33 @@ async def test_shutdown_comes_before_a_seed_that_waits_makes_anything(
     assert len(provider.made) == 1
     assert provider.live == {}, "what a seed was making was stopped as well"
     assert len(replies) == 1
+
+
+async def test_a_seed_that_was_let_in_before_the_flag_makes_nothing_after_it(
+    tmp_path: Path,
+) -> None:
+    provider = FolderProvider(root=tmp_path / "boxes")
+    replies: list[httpx.Response] = []
+    world = ScriptedWorld()
+    async with serving(tmp_path / "state", world, provider) as server:
+        served = server.application.served
+
+        async def ask() -> None:
+            replies.append(await server.post("/seed_session", seed()))
+
+        async with anyio.create_task_group() as group:
+            locks, session = served.sessions._locks, ResourcesSessionId("s1")
+            holding = locks.holding(session)
+            await holding.__aenter__()  # Something is under way, so the seed waits.
+            group.start_soon(ask)
+            with anyio.fail_after(WAIT_SECONDS):
+                while locks.users(session) < 2:
+                    await anyio.lowlevel.checkpoint()
+            await served.drain()
+            await holding.__aexit__(None, None, None)
+
+    assert [reply.status_code for reply in replies] == [503]
+    assert provider.made == []
 
 
 async def test_a_seed_that_waits_for_its_turn_is_answered_503(tmp_path: Path) -> None:
