@@ -158,6 +158,8 @@ class ClaimWatch:
                 )
             if time.monotonic() - begun >= LASTING_SECONDS:
                 pause = PAUSE_SECONDS_FIRST
+            if not self._followed:
+                continue  # It was ended by us, and begins again when it is wanted.
             await anyio.sleep(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 

@@ -60,6 +60,7 @@ TEMPLATES = (
     "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/agents/sandboxtemplates"
 )
 SANDBOXES = "/apis/agents.x-k8s.io/v1beta1/namespaces/agents/sandboxes"
+TRUST = ssl.create_default_context()
 OWNER = OwnerId(f"bench-{secrets.token_hex(4)}")
 SPEC = SandboxSpec()
 TRUE = Command(argv=("true",), timeout_seconds=60.0)
@@ -115,6 +116,12 @@ class Bare:
             self.cluster.get(path).raise_for_status()
 
 
+def pod_client(address: str) -> httpx.Client:
+    url = f"http://{address}:8888"
+    # Reading certificates takes longer than all that is asked.
+    return httpx.Client(base_url=url, timeout=60.0, trust_env=False, verify=TRUST)
+
+
 def execute(pod: httpx.Client, *words: str) -> str:
     answer = pod.post("/execute", json={"command": shlex.join(words)})
     told = answer.raise_for_status().json()
@@ -125,7 +132,7 @@ def execute(pod: httpx.Client, *words: str) -> str:
 def least(bare: Bare, label: ClaimLabel) -> None:
     """Ask what a client without any promises would ask."""
     address, _ = bare.create(label)
-    with httpx.Client(base_url=f"http://{address}:8888", trust_env=False) as pod:
+    with pod_client(address) as pod:
         execute(pod, "true")
         execute(pod, "true")
 
@@ -136,7 +143,7 @@ def same(bare: Bare, label: ClaimLabel) -> None:
     bare.look(sandbox)
     text, key, word = program("porter"), secrets.token_hex(6), secrets.token_hex(6)
     scripts = vars(opening)
-    with httpx.Client(base_url=f"http://{address}:8888", trust_env=False) as pod:
+    with pod_client(address) as pod:
         told = execute(
             pod,
             *("/bin/sh", "-c", str(scripts["_OPEN"]), "sandbox"),
