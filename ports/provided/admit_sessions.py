@@ -12,6 +12,8 @@ from ...domain.admissions import (
     Admission,
     AdmissionFull,
     AdmissionIsShut,
+    AdmissionShut,
+    CapacitySet,
     Command,
     Join,
     Keep,
@@ -34,7 +36,10 @@ class AdmitSessions:
     """How long a ticket waits for a place; 0: not at all."""
     waiting_max: int = 256
     _admission: Admission = attrs.field(factory=Admission, init=False)
-    _moved: anyio.Event = attrs.field(factory=anyio.Event, init=False)
+    _waiting: dict[Ticket, anyio.Event] = attrs.field(
+        factory=dict[Ticket, anyio.Event], init=False
+    )
+    """What wakes each ticket alone: with many waiting, few of them are ever next."""
 
     def __attrs_post_init__(self) -> None:
         """Open the queue."""
@@ -56,7 +61,7 @@ class AdmitSessions:
         try:
             with anyio.move_on_after(patience):
                 while self._waits(ticket):
-                    await self._moved.wait()
+                    await self._waiting.setdefault(ticket, anyio.Event()).wait()
         finally:
             if not self._admission.holds(ticket):
                 self.leave(ticket)
@@ -83,8 +88,19 @@ class AdmitSessions:
     def _carry_out(self, command: Command) -> None:
         events = DECIDER.decide(self._admission, command)
         self._admission = DECIDER.replay(events, self._admission)
-        self._moved.set()
-        self._moved = anyio.Event()
+        for event in events:
+            match event:
+                case AdmissionShut():
+                    while self._waiting:
+                        self._waiting.popitem()[1].set()
+                case CapacitySet():
+                    continue
+                case _:
+                    self._wake(event.ticket)
+
+    def _wake(self, ticket: Ticket) -> None:
+        if (waiting := self._waiting.pop(ticket, None)) is not None:
+            waiting.set()
 
     def _now(self) -> Instant:
         return Instant(self.clock.monotonic())

@@ -13,6 +13,7 @@ from livery.adapters.system_clock import SystemClock
 from livery.domain.admissions import AdmissionFull, AdmissionIsShut, Ticket
 from livery.domain.claims import Holder
 from livery.ports.provided.admit_episodes import AdmitEpisodes
+from livery.ports.provided.admit_sessions import AdmitSessions
 from livery.ports.provided.shared_places import SharedPlaces
 from livery.ports.required.journal import Journal
 
@@ -155,6 +156,33 @@ async def test_shut_before_the_first_came() -> None:
     with pytest.raises(AdmissionIsShut):
         async with admit.place(Ticket("late")):
             raise AssertionError("it has no place")
+
+
+async def test_a_long_queue_wakes_nobody_but_the_next() -> None:
+    admit = AdmitSessions(
+        clock=SystemClock(), places=1, patience_seconds=60.0, waiting_max=1000
+    )
+    looked = 0
+
+    async def wait(number: int) -> None:
+        nonlocal looked
+        await admit.admit(Ticket(f"t{number}"))
+        looked += 1
+
+    await admit.admit(Ticket("first"))
+    async with anyio.create_task_group() as group:
+        for number in range(50):
+            group.start_soon(wait, number)
+        await anyio.wait_all_tasks_blocked()
+        admit.leave(Ticket("first"))
+        await anyio.wait_all_tasks_blocked()
+        assert looked == 1
+        for number in range(50):
+            admit.leave(Ticket(f"t{number}"))
+            await anyio.wait_all_tasks_blocked()
+
+    assert looked == 50
+    assert admit._waiting == {}  # pyright: ignore[reportPrivateUsage]
 
 
 @attrs.define
