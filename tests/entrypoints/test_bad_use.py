@@ -52,7 +52,7 @@ def test_tasks_that_are_wrong(
     ("words", "told"),
     [
         ((), "Name the tasks: humaneval"),
-        (("nosuch",), "There is no task source 'nosuch'; there are humaneval"),
+        (("nosuch",), "There is no task source 'nosuch'; there are desk, humaneval"),
         (("no/such.jsonl",), "no/such.jsonl"),
         (("humaneval:x",), "takes no argument"),
         (
@@ -61,12 +61,15 @@ def test_tasks_that_are_wrong(
         ),
         (
             ("T", "--sandbox", "nosuch"),
-            "no sandbox provider 'nosuch'; there are docker",
+            "no sandbox provider 'nosuch'; there are agent_sandbox, docker, local",
         ),
         (("T", "--repeats", "0"), "0 is not in the range"),
         (("T", "--limit", "0"), "'0' is not 1 or more, or none"),
         (("T", "--concurrency", "x"), "'x' is not a valid integer"),
-        (("T", "--network", "some"), "'some' is not one of 'none', 'default'"),
+        (
+            ("T", "--network", "some"),
+            "'some' is not one of 'none', 'listed', 'default'",
+        ),
         (("T", "--mount", "/a"), "'/a' is not HOST:INSIDE"),
         (("T", "--mount", "/a:/b:x"), "'/a:/b:x' is not HOST:INSIDE"),
         (("T", "--harness", "command"), "harness.command.options.command: is needed"),
