@@ -316,7 +316,8 @@ class Cluster:
             raise SpecRefused(
                 provider=self._provider,
                 field="in_cluster" if self._address.in_cluster else "kubeconfig",
-                reason=unusable.reason,
+                reason=f"{unusable.reason.rstrip('.')}; name a file with a cluster in"
+                " kubeconfig, or set in_cluster where Livery runs in a pod",
             ) from unusable
 
 
