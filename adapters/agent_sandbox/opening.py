@@ -73,6 +73,11 @@ class OpeningFailed(Exception):
     """python, workdir, scratch, folder, worker, or `lost` when it is another one."""
     reason: str
 
+    @property
+    def is_loss(self) -> bool:
+        """Whether it is another pod than the one that was opened before."""
+        return self.what == "lost"
+
     def __str__(self) -> str:
         return f"{self.what}: {self.reason}"
 

@@ -283,7 +283,7 @@ class AgentSandbox:
             endpoint=endpoint,
             workdir=self._berth.workdir,
             key=self._berth.key,
-            is_known=bool(self._scratch),
+            is_known=bool(self._scratch) or self._berth.env is None,
             seconds=seconds,
             is_lost=self._is_lost,
             until_lost=self._until_lost,
@@ -361,7 +361,7 @@ class AgentSandbox:
             except SandboxLost as lost:
                 return lost.reason
             except OpeningFailed as failed:
-                if failed.what == "lost":
+                if failed.is_loss:
                     self._lost_reason = f"its pod is another one: {failed.reason}"
                     return self._lost_reason
                 return None

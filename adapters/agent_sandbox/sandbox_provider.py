@@ -188,7 +188,8 @@ class AgentSandboxProvider:
         except SandboxLost:
             return None
         except (*_NotReady, TimeoutError) as failure:
-            await self._gone_or_failed(bound, "find", failure)
+            if not (isinstance(failure, OpeningFailed) and failure.is_loss):
+                await self._gone_or_failed(bound, "find", failure)
             return None
         return sandbox
 

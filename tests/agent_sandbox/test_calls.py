@@ -189,6 +189,8 @@ async def test_a_pod_without_what_was_put_down_is_another_one(tmp_path: Path) ->
         ended = await made.exec(shell("true", timeout_seconds=5.0))
         assert isinstance(ended.how, Lost)
         assert "its pod is another one" in ended.how.reason
+        async with at.open_again() as later:
+            assert await later.find(label) is None
         os.rename(f"{made.scratch}-away", made.scratch)
         await at.provider.destroy(label)
 
