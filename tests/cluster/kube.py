@@ -42,6 +42,11 @@ class Kube:
         """Create an object."""
         return await self._asked("POST", _path(kind, namespace), body)
 
+    async def list(self, kind: Kind, namespace: str) -> list[dict[str, Any]]:
+        """Return the objects of a namespace as the server has them now."""
+        found = await self._asked("GET", _path(kind, namespace))
+        return [dict(one) for one in found["items"]]
+
     async def apply(self, kind: Kind, key: Key, body: dict[str, Any]) -> None:
         """Write an object as it shall be, whether it is there or not."""
         await self._client.request(

@@ -199,8 +199,8 @@ class Stage:
 
     async def do_claims(self, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
         """Tell the claims as the API server has them."""
-        found = self.controller.claims.items()
-        return [one for (where, _), one in found if where == namespace]
+        # Not what the controller has seen: it may be behind, after a restart.
+        return await self._kube.list(CLAIMS, namespace)
 
     async def do_delete_claim(self, name: str, namespace: str = NAMESPACE) -> None:
         """Delete a claim as somebody else would."""
