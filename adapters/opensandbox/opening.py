@@ -21,7 +21,9 @@ from .spec_terms import EXECD_VARIABLES, SPOOL_FOLDER
 from .tunnel import DoorAddress
 
 COMMAND_SECONDS = 60.0
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.02
+LOOK_PAUSE_SECONDS = 0.1
+"""The server is asked when execd takes longer than it mostly does."""
 PAUSE_SECONDS_MAX = 0.5
 KEY_BYTES = 32
 
@@ -64,7 +66,8 @@ async def until_answering(
         except (ExecdGone, ApiRefused) as gone:
             if isinstance(gone, ApiRefused) and gone.status in {401, 403}:
                 raise OpeningFailed("execd", "it does not take our token") from gone
-            await look()
+            if pause >= LOOK_PAUSE_SECONDS:
+                await look()
             if anyio.current_time() + pause > until:
                 raise ExecdGone(f"its execd does not answer: {gone}") from gone
         await anyio.sleep(pause)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sandbox of an OpenSandbox server in use.
 
-The work inside is done by our resident worker, over a tunnel to the door that
-execd left there for us. When the tunnel is cut, the server is asked: the sandbox is
-gone and everything says so, or it lives and another tunnel is made. What was under
-way is never done again.
+The work inside is done by our resident worker, over a tunnel to the door that execd
+left there. When it is cut, the server is asked: the sandbox is gone and everything
+says so, or another tunnel is made. What was under way is never done again.
 """
 
 import logging
@@ -36,7 +35,6 @@ from ...ports.required.sandbox import (
     Liveness,
     Lost,
     NotStarted,
-    PathRefused,
     SandboxAccess,
     SandboxFailed,
     SandboxId,
@@ -52,10 +50,12 @@ from ...ports.required.sandbox_provider import (
 )
 from ..worker_scripts import COUNT_OOM_KILLS
 from .berths import Berth
+from .bulk_reading import NotBulk, download, is_bulk
 from .command_events import StreamBroken
 from .execd import ExecdGone
 from .lifecycle_facts import ApiRefused, SandboxFacts, State
 from .opening import OpeningFailed, until_answering
+from .paths import absolute
 from .places import Places
 from .spec_terms import ROOT
 from .tunnel import NoDoor
@@ -166,8 +166,8 @@ class OpenSandbox:
         except _Broken as broken:
             reason = str(broken)
         if ended is None:
-            seconds = time.monotonic() - start
-            ended = Ended(how=ExitUnknown(reason), duration_seconds=seconds)
+            taken = time.monotonic() - start
+            ended = Ended(how=ExitUnknown(reason), duration_seconds=taken)
         if not isinstance(ended.how, ExitUnknown | NotStarted):
             self._openings_in_row = 0
             return ended
@@ -190,8 +190,7 @@ class OpenSandbox:
         """
         target = self._absolute(path)
         async with self._told("put a file"):
-            channel = await self._take_channel()
-            user = self._berth.user
+            channel, user = await self._take_channel(), self._berth.user
             await channel.put(target, chunks, size=size, mode=mode, user=user)
 
     @asynccontextmanager
@@ -199,8 +198,15 @@ class OpenSandbox:
         """Open a file for reading in pieces; links are followed."""
         target = self._absolute(path)
         async with self._told("get a file"):
-            channel = await self._take_channel()
-            async with channel.get(target, user=self._berth.user) as pieces:
+            channel, user = await self._take_channel(), self._berth.user
+            if is_bulk(target, await channel.stat(target, user=user), user=user):
+                try:
+                    async with download(await self._way.execd(), target) as pieces:
+                        yield pieces
+                        return
+                except NotBulk:
+                    pass
+            async with channel.get(target, user=user) as pieces:
                 yield pieces
 
     async def stat(self, path: str) -> FileStat:
@@ -391,10 +397,4 @@ class OpenSandbox:
         )
 
     def _absolute(self, path: str) -> str:
-        if "\0" in path:
-            raise PathRefused(path=path, reason="it holds a NUL")
-        if ".." in path.split("/"):
-            raise PathRefused(path=path, reason="it holds '..'")
-        if path.startswith("/"):
-            return path
-        return f"{self._berth.workdir.rstrip('/')}/{path}".rstrip("/")
+        return absolute(path, workdir=self._berth.workdir)

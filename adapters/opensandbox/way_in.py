@@ -37,10 +37,15 @@ class WayIn:
     python: str
     trust: ssl.SSLContext | None
     _door: DoorAddress | None = attrs.field(default=None, init=False)
+    _execd: Execd | None = attrs.field(default=None, init=False)
+    """Where it answered last: ports are given to others after a sandbox's end."""
 
     async def execd(self) -> Execd:
         """Return the sandbox's execd; whether it answers is not asked."""
-        return await self.places.execd(self.berth.sandbox_id, self.berth.token)
+        if self._execd is None:
+            berth = self.berth
+            self._execd = await self.places.execd(berth.sandbox_id, berth.token)
+        return self._execd
 
     async def open_worker(
         self, *, patience: float, forget: Callable[[WorkerChannel], None]
@@ -87,6 +92,7 @@ class WayIn:
                     execd, wishes, has_frames=self.places.through_server
                 )
             except ExecdGone:
+                self._execd = None
                 # It reads as running before execd listens, and after it was killed.
                 if anyio.current_time() > until:
                     raise

@@ -35,6 +35,7 @@ from livery.ports.required.sandbox import (
     SandboxAccess,
     SandboxFailed,
     SandboxLost,
+    TransferCut,
     shell,
 )
 from livery.ports.required.sandbox_provider import (
@@ -605,3 +606,29 @@ async def test_a_program_has_its_streams_attached(
         async with sandbox.open_process(("no-such-program",)) as stream:
             with anyio.fail_after(30.0):
                 assert await stream.receive() == b""
+
+
+async def test_a_large_file_that_is_cut_off_on_its_way_out_is_told(
+    provider: OpenSandboxProvider, stand_in: StandInServer, owners: Owners
+) -> None:
+    async with made(provider, owners) as (label, sandbox):
+        await ran(sandbox, "head -c 6000000 /dev/zero > big; ln -s big link")
+
+        async def read(path: str) -> int:
+            async with sandbox.get(path) as chunks:
+                return sum([len(chunk) async for chunk in chunks])
+
+        async with execd_of(stand_in, label) as execd:
+            await go_wrong(execd, cut_download=1)
+            with pytest.raises(TransferCut) as caught:
+                await read("big")
+            assert (caught.value.announced, caught.value.got < 6_000_000) == (
+                6_000_000,
+                True,
+            )
+            assert await read("big") == await read("link") == 6_000_000
+            # What execd does not give comes through the worker.
+            await go_wrong(execd, refuse_download=1)
+            assert await read("big") == 6_000_000
+            await go_wrong(execd, drop_download=1)
+            assert await read("big") == 6_000_000

@@ -44,6 +44,8 @@ FAULTS = {
     "broken_pipe",  # the command ends with "signal: broken pipe"
     "out_of_memory",  # the connection is dropped without an answer
     "cut_download",
+    "refuse_download",
+    "drop_download",
     "no_numbers",  # the end's value is no number
     "bare_data",  # events with `data:` before them
 }
@@ -430,6 +432,11 @@ class Handler(BaseHTTPRequestHandler):
             return self._refuse(404, "FILE_NOT_FOUND", "file not found: %s" % path)
         if not os.path.isfile(path):
             return self._plain(500, b"seeker can't seek")
+        if self.state.fault("refuse_download"):
+            return self._refuse(500, "RUNTIME_ERROR", "on purpose")
+        if self.state.fault("drop_download"):
+            self.close_connection = True
+            return self.connection.shutdown(socket.SHUT_RDWR)
         size = os.path.getsize(path)
         first, last, status = 0, size - 1, 200
         wanted = re.fullmatch(
