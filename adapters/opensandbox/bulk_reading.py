@@ -6,16 +6,19 @@ whose user is root, and for paths that mean themselves. What does not come this 
 comes through the worker; a file that was begun and breaks off is cut.
 """
 
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
+import anyio
+import anyio.abc
 import attrs
 
 from ...ports.required.sandbox import FileKind, FileStat, TransferCut
-from ..http_client import HttpFailed
 from .execd import SILENCE_SECONDS, Execd
 from .spec_terms import ROOT
+from .tunnel import NoDoor, connect, exchange, read_head
 
 BULK_BYTES_MIN = 4 * 1024 * 1024
 PIECE_BYTES = 256 * 1024
@@ -34,34 +37,64 @@ def is_bulk(path: str, stat: FileStat, *, user: str) -> bool:
 
 
 @asynccontextmanager
-async def download(execd: Execd, path: str) -> AsyncGenerator[AsyncIterator[bytes]]:
-    """Open a file for reading in pieces.
+async def download(
+    execd: Execd, path: str, *, trust: ssl.SSLContext | None
+) -> AsyncGenerator[AsyncIterator[bytes]]:
+    """Open a file for reading in pieces, on a connection of its own.
 
     Raises:
         NotBulk: Execd does not give it.
-        TransferCut: Inside the block: it ended before its announced size.
+        TransferCut: While it is read: it ended before its announced size.
     """
-    got, announced = 0, -1
     try:
-        async with execd.http.stream(
-            "GET",
-            f"{execd.url}/files/download?{urlencode({'path': path})}",
-            headers=execd.headers,
-            timeout_seconds=SILENCE_SECONDS,
-        ) as answer:
-            length = answer.headers.get("content-length", "")
-            if answer.status_code != 200 or not length.isdigit():
-                raise NotBulk
-            announced = int(length)
-
-            async def pieces() -> AsyncIterator[bytes]:
-                nonlocal got
-                async for piece in answer.aiter_raw(PIECE_BYTES):
-                    got += len(piece)
-                    yield piece
-
-            yield pieces()
-    except HttpFailed as failed:
-        if announced < 0:
+        connection = await connect(execd.url, trust)
+    except NoDoor as failed:
+        raise NotBulk from failed
+    try:
+        try:
+            head, held = await exchange(connection, _request(execd, path))
+            status, headers = read_head(head)
+        except NoDoor as failed:
             raise NotBulk from failed
-        raise TransferCut(path=path, got=got, announced=announced) from failed
+        length = headers.get("content-length", "")
+        if status != 200 or not length.isdigit():
+            raise NotBulk
+        yield _pieces(connection, held, path=path, announced=int(length))
+    finally:
+        await anyio.aclose_forcefully(connection)
+
+
+async def _pieces(
+    connection: anyio.abc.ByteStream, held: bytes, *, path: str, announced: int
+) -> AsyncIterator[bytes]:
+    got = len(held)
+    if held:
+        yield held
+    while got < announced:
+        try:
+            with anyio.fail_after(SILENCE_SECONDS):
+                piece = await connection.receive(PIECE_BYTES)
+        except (
+            anyio.EndOfStream,
+            anyio.BrokenResourceError,
+            anyio.ClosedResourceError,
+            TimeoutError,
+        ) as failed:
+            raise TransferCut(path=path, got=got, announced=announced) from failed
+        got += len(piece)
+        yield piece
+
+
+def _request(execd: Execd, path: str) -> bytes:
+    parts = urlsplit(execd.url)
+    query = urlencode({"path": path})
+    headers = {
+        "Host": parts.netloc.rpartition("@")[2],
+        "Connection": "close",
+        **execd.headers,
+    }
+    lines = [
+        f"GET {parts.path.rstrip('/')}/files/download?{query} HTTP/1.1",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")

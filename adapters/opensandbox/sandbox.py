@@ -50,7 +50,7 @@ from ...ports.required.sandbox_provider import (
 )
 from ..worker_scripts import COUNT_OOM_KILLS
 from .berths import Berth
-from .bulk_reading import NotBulk, download, is_bulk
+from .bulk_reading import NotBulk, is_bulk
 from .command_events import StreamBroken
 from .execd import ExecdGone
 from .lifecycle_facts import ApiRefused, SandboxFacts, State
@@ -201,7 +201,7 @@ class OpenSandbox:
             channel, user = await self._take_channel(), self._berth.user
             if is_bulk(target, await channel.stat(target, user=user), user=user):
                 try:
-                    async with download(await self._way.execd(), target) as pieces:
+                    async with self._way.download(target) as pieces:
                         yield pieces
                         return
                 except NotBulk:

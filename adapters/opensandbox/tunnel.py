@@ -99,11 +99,11 @@ async def open_tunnel(
     Raises:
         NoDoor: There is no door, or it is not the one that the key belongs to.
     """
-    connection = await _connect(door.url, trust)
+    connection = await connect(door.url, trust)
     try:
         nonce = secrets.token_hex(16)
-        head, held = await _exchange(connection, _request(door, nonce, argv, user))
-        status, headers = _read_head(head)
+        head, held = await exchange(connection, _request(door, nonce, argv, user))
+        status, headers = read_head(head)
         if status != 101:
             raise NoDoor(status, f"the way to the door answers with {status}")
         stream: ByteStream = TunnelStream(connection, held)
@@ -120,7 +120,12 @@ async def open_tunnel(
         raise
 
 
-async def _connect(url: str, trust: ssl.SSLContext | None) -> anyio.abc.ByteStream:
+async def connect(url: str, trust: ssl.SSLContext | None) -> anyio.abc.ByteStream:
+    """Connect to where a URL leads.
+
+    Raises:
+        NoDoor: Nobody is there.
+    """
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     host = parts.hostname or ""
@@ -162,10 +167,14 @@ def _request(
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-async def _exchange(
+async def exchange(
     connection: anyio.abc.ByteStream, request: bytes
 ) -> tuple[bytes, bytes]:
-    """Send the request; return the answer's head, and what came with it."""
+    """Send the request; return the answer's head, and what came with it.
+
+    Raises:
+        NoDoor: There is no whole head.
+    """
     text = b""
     try:
         with anyio.fail_after(HEAD_SECONDS):
@@ -187,7 +196,8 @@ async def _exchange(
     return head, held
 
 
-def _read_head(head: bytes) -> tuple[int, dict[str, str]]:
+def read_head(head: bytes) -> tuple[int, dict[str, str]]:
+    """Return an answer's status and its headers, by their names in small letters."""
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(" ", 2)
     if len(words) < 2 or not words[1].isdigit():

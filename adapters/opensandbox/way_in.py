@@ -6,7 +6,8 @@ A door that is there is used again; where it has gone, execd makes another.
 
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import anyio
 import anyio.abc
@@ -15,6 +16,7 @@ import attrs
 from ...ports.provided.worker_channel import ChannelEnded, WorkerChannel, WorkerHello
 from ...ports.required.byte_stream import ByteStream
 from .berths import Berth
+from .bulk_reading import download
 from .execd import Execd, ExecdGone
 from .opening import Wishes, open_door
 from .places import Places
@@ -77,6 +79,12 @@ class WayIn:
             raise NoDoor(0, "the door has gone")
         user = self.berth.user
         return await open_tunnel(self._door, argv=argv, user=user, trust=self.trust)
+
+    @asynccontextmanager
+    async def download(self, path: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Open a large file as `bulk_reading` does."""
+        async with download(await self.execd(), path, trust=self.trust) as pieces:
+            yield pieces
 
     async def _made_door(self, execd: Execd, patience: float) -> DoorAddress:
         wishes = Wishes(
