@@ -200,6 +200,12 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
+    def end_headers(self) -> None:
+        # Behind the proxy this is what tells the client not to ask here again.
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        super().end_headers()
+
     def parse_request(self) -> bool:
         good = super().parse_request()
         if good:
