@@ -20,6 +20,9 @@ REPEAT: Final = "_ng_rollout_index"
 RESERVED: Final = "_ng_"
 KEY: Final = "reward"
 CONFIDENCE: Final = 0.95
+SERIES_MAX: Final = 64
+"""So many names are summed up; a row that makes up names must not multiply them."""
+DROPPED: Final = "livery/dropped_series"
 _HALVINGS: Final = 200
 _T_MAX: Final = 1e6
 
@@ -27,7 +30,8 @@ _T_MAX: Final = 1e6
 def aggregate(rows: Sequence[Row]) -> Told:
     """Return the metrics of finished episodes."""
     measured = [row for row in rows if row.get("mask_sample") is not True]
-    names = _names(measured)
+    known = _names(measured)
+    names = known[:SERIES_MAX]
     by_task, by_repeat = _by(measured, TASK), _by(measured, REPEAT)
     coverage = _coverage(rows, measured)
     in_all: Told = {}
@@ -43,6 +47,8 @@ def aggregate(rows: Sequence[Row]) -> Told:
     keys: Told = {f"mean/{KEY}": in_all[f"mean/{KEY}"]} if KEY in names else {}
     repeats = len(by_repeat)
     counted: Told = {"num_repeats": repeats} if repeats else {}
+    if len(known) > len(names):
+        counted[DROPPED] = len(known) - len(names)
     return {
         "group_level_metrics": [
             _group(task, group, names, repeats) for task, group in by_task.items()
@@ -58,14 +64,14 @@ def aggregate(rows: Sequence[Row]) -> Told:
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    return [
-        *dict.fromkeys(
-            name
-            for row in rows
-            for name, value in row.items()
-            if not name.startswith(RESERVED) and _is_number(value)
-        )
-    ]
+    """Return what is summed up: the reward, then the others as they come."""
+    found = dict.fromkeys(
+        name
+        for row in rows
+        for name, value in row.items()
+        if not name.startswith(RESERVED) and _is_number(value)
+    )
+    return sorted(found, key=lambda name: name != KEY)
 
 
 def _is_number(value: Json) -> bool:

@@ -244,8 +244,8 @@ class ResourcesSessions:
             built = standing.state.built
             if standing.state.phase is not ResourcesPhase.READY or built is None:
                 return None
-            if self.apps is None:
-                return None
+            if self.apps is None or not self.apps.stands(session):
+                return None  # Nothing to go on with, or of a run that is no server's.
             task, apps = await self.apps.reopen(session)
             opened = OpenResources(standing, opened=apps)
             await self._build.again(session, task, opened)

@@ -88,6 +88,10 @@ class SessionApps:
         except OSError as error:
             raise AppsUnusable(session, error.strerror or str(error)) from error
 
+    def stands(self, session: ResourcesSessionId) -> bool:
+        """Tell whether something of the session stands below this folder."""
+        return self._home(session).exists()
+
     async def reopen(self, session: ResourcesSessionId) -> tuple[Task, OpenApps]:
         """Open what stands there, and return the task that it was built from.
 

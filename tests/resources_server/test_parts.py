@@ -17,7 +17,7 @@ from livery.domain.claims import ClaimId, OwnerId
 from livery.domain.digests import Json
 from livery.domain.resources_sessions import ResourcesSessionId
 from livery.entrypoints.resources_server.documentation import guide
-from livery.entrypoints.resources_server.metrics import aggregate
+from livery.entrypoints.resources_server.metrics import DROPPED, SERIES_MAX, aggregate
 from livery.entrypoints.resources_server.networks import is_trusted, to_networks
 from livery.entrypoints.resources_server.tokens import SessionTokens
 from livery.ports.provided.keyed_locks import KeyedLocks
@@ -329,6 +329,23 @@ def test_numbers_are_summed_up_by_task_repeat_and_in_all() -> None:
     assert first["sample"] == {"agent_ref": {"name": "a"}}
     assert [r["missing_count"] for r in told["repeat_level_metrics"]] == [0, 0, 1]
     assert told["repeat_level_metrics"][0]["p75/reward"] == pytest.approx(0.75)
+
+
+@pytest.mark.case("FC-241")
+def test_a_thousand_made_up_names_are_no_thousand_series() -> None:
+    rows = [
+        {"_ng_task_index": 0, f"session-{number}": 1, "reward": 1.0}
+        for number in range(1000)
+    ]
+
+    told: Any = aggregate(rows)
+
+    means = [name for name in told["agent_metrics"] if name.startswith("mean/")]
+    assert len(means) == SERIES_MAX
+    assert means[0] == "mean/reward"
+    assert told["agent_metrics"][DROPPED] == 1001 - SERIES_MAX
+    (group,) = told["group_level_metrics"]
+    assert len([name for name in group if name.startswith("mean/")]) == SERIES_MAX
 
 
 # No provider at all.

@@ -217,6 +217,19 @@ async def test_a_server_that_follows_a_killed_one_goes_on_with_its_sessions(
     assert world.built == ["1"]
 
 
+async def test_sessions_of_others_on_the_state_folder_are_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Such as those of a run in another process, which has no apps here.
+    async with serving(tmp_path) as other:
+        await other.seeded()
+
+    async with serving(tmp_path, BoxWorld(wants_sandbox=False)) as server:
+        assert server.application.served.sessions.open_here == ()
+
+    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
 async def test_an_idle_session_is_closed(tmp_path: Path) -> None:
     provider = HangingProvider(hangs_now=False)
     world = ScriptedWorld()
