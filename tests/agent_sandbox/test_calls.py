@@ -282,6 +282,10 @@ async def test_an_idle_worker_that_is_gone_is_replaced(tmp_path: Path) -> None:
         assert hands is not None
         hands.stream._last -= 1000.0  # pyright: ignore[reportPrivateUsage]
         assert await said(made, "echo same") == b"same\n"
+        # No wait of the call before is under way any more.
+        await until(
+            lambda: hands.stream._taking is None  # pyright: ignore[reportPrivateUsage]
+        )
         pod_of(at).restart()
         hands.stream._last -= 1000.0  # pyright: ignore[reportPrivateUsage]
         assert await said(made, "echo new") == b"new\n"

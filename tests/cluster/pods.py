@@ -161,7 +161,8 @@ def _container(template: dict[str, Any], run: str) -> dict[str, Any]:
     annotations = template.get("metadata", {}).get("annotations", {})
     read_only = bool(container.get("securityContext", {}).get("readOnlyRootFilesystem"))
     host: dict[str, Any] = {
-        "Init": True,
+        # As in a pod, the first process is the image's own, which no other can kill.
+        "Init": False,
         "NetworkMode": annotations.get(NETWORK, "bridge"),
         "Binds": [f"{SERVER}:{INSIDE}:ro"],
         "Tmpfs": {"/run": "rw,exec"},
