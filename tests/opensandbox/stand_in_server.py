@@ -90,7 +90,8 @@ class StandInSandbox:
         while self.process.poll() is None:
             self.signal(signal.SIGCONT)
             for pid in _children(self.process.pid):
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # It has just ended.
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
         self.forwarder.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
