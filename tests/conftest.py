@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from . import cases, leaks, measured_python, peers
 from .cluster.fixtures import cluster, python_pool, running_cluster
@@ -43,6 +43,12 @@ settings.register_profile(
     parent=settings.get_profile("fast"),
     max_examples=LONG_EXAMPLES,
     stateful_step_count=50,
+)
+settings.register_profile(
+    "unshrunk",
+    parent=settings.get_profile("fast"),
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate),
 )
 settings.load_profile("ci" if os.environ.get("CI") else "fast")
 

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from livery.domain import agent_sessions, claims, episodes, resources_sessions
-from livery.domain.claims import ClaimId
 from livery.domain.digests import Json
+from livery.domain.resources_sessions import ResourcesSessionId
 from livery.domain.rollouts import RecordKind
 from livery.domain.tasks import EpisodeId, Task, TaskId
+from livery.ports.provided.open_resources import claim_of
 
 from .outside import Outside
 from .players import solves
@@ -22,9 +23,12 @@ def after_a_life(outside: Outside) -> None:
     """Rule 3, at any moment: what is there is known, or came late and is listed."""
     now = outside.now
     for (category, key), events in outside.ledger.items():
-        closed = category == "resources_sessions" and _has_ended(category, events)
-        if closed and outside.claim(ClaimId(key)).open:
-            outside.broken(3, f"{key} is closed and its claim is not")
+        if category == "resources_sessions" and _has_ended(category, events):
+            session = resources_sessions.DECIDER.replay(events)
+            # What a seed left that came to nothing is the reaper's, and listed.
+            claim = claim_of(ResourcesSessionId(key), session)
+            if outside.claim(claim).open:
+                outside.broken(3, f"{key} is closed and its claim {claim} is not")
     for box in outside.boxes:
         claim = outside.claim(box.claim)
         if box.alive(now) and not claim.open and not box.late:
