@@ -139,7 +139,8 @@ def test_what_cannot_be_loaded_is_told_with_its_distribution(
     with pytest.raises(PlugInBroken, match="is HarnessPlugIn, not ProviderPlugIn"):
         find(ProviderPlugIn, "wrong", PROVIDERS)
     with pytest.raises(
-        PlugInUnknown, match="there are docker, gone, local, shed, wrong"
+        PlugInUnknown,
+        match="there are agent_sandbox, docker, gone, local, opensandbox, shed, wrong",
     ):
         find(ProviderPlugIn, "nosuch", PROVIDERS)
 
