@@ -6,6 +6,7 @@ supervisor was killed, what carried the run's mark was ended, and how the
 command ended is unknown.
 """
 
+import math
 from enum import StrEnum
 from typing import ClassVar, NewType, cast
 
@@ -264,4 +265,10 @@ def _whole(found: object) -> int:
 
 
 def _number(found: object) -> float | None:
-    return float(found) if isinstance(found, int | float) else None
+    """Return a number that can be kept; JSON as Python reads it has others too."""
+    if not isinstance(found, int | float):
+        return None
+    try:
+        return float(found) if math.isfinite(found) else None
+    except OverflowError:  # A whole number beyond what a float holds.
+        return None

@@ -299,6 +299,22 @@ def test_what_could_not_be_ended_makes_the_end_unknown() -> None:
     assert not state.receipt.seen_gone
 
 
+@pytest.mark.parametrize(
+    "number",
+    [float("inf"), float("nan"), 10**400, "3", None],
+    ids=["infinite", "no number", "huge", "text", "none"],
+)
+def test_a_time_that_is_no_number_is_as_good_as_none(number: object) -> None:
+    receipt = {"how": "exited", "number": 0, "gone": True, "seconds": number}
+    receipt |= {"started_at": number, "ended_at": number}
+
+    state = state_from(RunId("r"), {"state": "finished", "receipt": receipt})
+
+    assert isinstance(state, Finished)
+    assert state.receipt.duration_seconds == 0.0
+    assert (state.receipt.started_at, state.receipt.ended_at) == (None, None)
+
+
 def test_a_state_that_nobody_knows_is_unreadable() -> None:
     with pytest.raises(Unreadable, match="dancing"):
         state_from(RUN, {"state": "dancing"})

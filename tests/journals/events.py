@@ -15,6 +15,8 @@ CLASSES: tuple[type[Event], ...] = get_args(Event)
 texts = st.text(st.characters(exclude_categories=()), max_size=40)
 moments = st.floats(allow_nan=False, allow_infinity=False)
 
+# JSON has no other numbers, and the journal is JSON.
+st.register_type_strategy(float, moments)
 st.register_type_strategy(Instant, moments.map(Instant))
 st.register_type_strategy(
     EpisodeId,
