@@ -49,12 +49,13 @@ with socket.socket() as any:
         pass  # It is up: the network is the host'"'"'s.
 '
 mount --bind "$STAND_IN_FOLDER" /opt/stand-in
+# Before /tmp is another one: the checkout may be below it.
+cp "$0"/execd.py /opt/opensandbox/execd
+cp "$0"/bootstrap.sh /opt/opensandbox/bootstrap.sh
 mount -t tmpfs -o size=64m,mode=1777 tmpfs /tmp
 mount -t tmpfs -o size=2m,mode=1777 tmpfs /dev/shm
 if [ "$STAND_IN_IS_CUT" ]; then mount -t sysfs sysfs /sys; fi
 if [ -s /opt/stand-in/hosts ]; then mount --bind /opt/stand-in/hosts /etc/hosts; fi
-cp "$0"/execd.py /opt/opensandbox/execd
-cp "$0"/bootstrap.sh /opt/opensandbox/bootstrap.sh
 exec /opt/opensandbox/bootstrap.sh "$@"
 """
 
