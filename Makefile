@@ -7,7 +7,8 @@ PYTHON_LEAST := 3.11
 BIN := .venv/bin
 RUN_ARGS ?=
 PYTEST_ARGS ?=
-WORKERS ?= 2
+# More than two cores would say: the tests wait more than they compute.
+WORKERS ?= 3
 
 # The first that is new enough is taken.
 CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11

@@ -332,6 +332,7 @@ async def open_reaper(
                 providers=providers,
                 owner=foundation.state.owner,
                 holders=foundation.holders,
+                hurried=frozenset(providers) - frozenset(configured),
             ),
             unopened=unopened,
             configured=frozenset(configured),

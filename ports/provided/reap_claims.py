@@ -28,6 +28,8 @@ from .release_claim import ReleaseClaim
 log = logging.getLogger(__name__)
 
 REAPED_AT_ONCE: Final = 8
+HURRIED_SECONDS: Final = 3.0
+"""How long a provider is listened to that nobody configured, and may not be there."""
 
 
 class Finding(StrEnum):
@@ -70,6 +72,11 @@ class ReapClaims:
     providers: Mapping[str, SandboxProvider]
     owner: OwnerId
     holders: Holders
+    hurried: frozenset[str] = frozenset()
+    """Names of the providers that are asked for what they have, and not waited for.
+
+    Claims of theirs that the journal knows are released all the same.
+    """
 
     async def __call__(self, *, dry_run: bool = False) -> ReapReport:
         """Release what nobody uses, or tell what would be."""
@@ -105,10 +112,14 @@ class ReapClaims:
         listed: list[tuple[str, ListedSandbox]] = []
         unlisted: list[tuple[str, str]] = []
         for name, provider in self.providers.items():
+            seconds = HURRIED_SECONDS if name in self.hurried else None
             try:
-                listed += [(name, each) async for each in provider.list(self.owner)]
+                with anyio.fail_after(seconds):
+                    listed += [(name, each) async for each in provider.list(self.owner)]
             except Fault as fault:
                 unlisted.append((name, str(fault)))
+            except TimeoutError:
+                unlisted.append((name, f"it did not answer within {seconds:g} s"))
         return listed, tuple(unlisted)
 
     async def _reap(

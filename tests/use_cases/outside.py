@@ -66,6 +66,7 @@ class BreakableProvider:
     hangs: bool = False
     undestroyable: set[ClaimId] = attrs.field(factory=set[ClaimId])
     list_fault: Fault | None = None
+    list_hangs: bool = False
     on_create: Callable[[], None] = lambda: None
     second: set[ClaimId] = attrs.field(factory=set[ClaimId])
     """Claims whose own sandbox has ended and under whose name a late one stands."""
@@ -100,6 +101,8 @@ class BreakableProvider:
     async def list(self, owner: OwnerId) -> AsyncIterator[ListedSandbox]:
         if self.list_fault is not None:
             raise self.list_fault
+        if self.list_hangs:
+            await anyio.sleep_forever()
         for claim, its_owner in tuple(self.live.items()):
             if its_owner == owner:
                 label = ClaimLabel(claim=claim, owner=owner)

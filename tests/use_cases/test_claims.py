@@ -2,6 +2,7 @@
 """Claiming, releasing and reaping: nothing is made that is not given back."""
 
 import anyio
+import attrs
 import pytest
 
 from livery.adapters.journals import MemoryJournal
@@ -330,6 +331,19 @@ async def test_what_the_reaper_cannot_ask_is_told() -> None:
 
     assert report.unlisted == (("renamed", str(silent)),)
     assert [reaped.finding for reaped in report.reaped] == [Finding.UNREACHABLE]
+
+
+async def test_a_provider_that_nobody_configured_is_not_waited_for() -> None:
+    outside = Outside()
+    await dead_claims(outside, 1)
+    outside.provider.list_hangs = True
+    reap = attrs.evolve(outside.reap, hurried=frozenset({outside.provider.name}))
+
+    report = await reap()
+
+    assert report.unlisted == (("fake", "it did not answer within 3 s"),)
+    assert [reaped.finding for reaped in report.reaped] == [Finding.RELEASED]
+    assert outside.provider.live == {}
 
 
 async def test_capacity_faults_reach_the_caller_as_they_are() -> None:
