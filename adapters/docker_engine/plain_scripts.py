@@ -86,10 +86,10 @@ command -v setsid >/dev/null && session=setsid
 timed=0
 trap 'timed=1' USR1
 (
-    trap 'kill "$nap"; exit 0' TERM
+    # Not a name for it, set a moment later; nor TERM, which a fork may lose.
+    trap 'kill -KILL "$!"; exit 0' TERM
     sleep "$limit" &
-    nap=$!
-    wait "$nap"
+    wait "$!"
     kill -USR1 $$
     end_tree
 ) </dev/null >/dev/null 3>&- 4>&- &
