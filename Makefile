@@ -16,7 +16,9 @@ CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# The threshold is in pyproject.toml; `coverage report` fails below it.
+# The threshold of pyproject.toml is for the fast tests and the peers' together, which
+# .ci/run reports; what only a real peer reaches is missing from the fast ones.
+FAST_COVERAGE := 90
 COVERAGE := --cov --cov-report= --cov-fail-under=0
 
 # What runs in the sandbox; the package's own module hands it out on the host.
@@ -51,9 +53,9 @@ check: .venv/ready-to-test ## Lint, types, contracts between folders, the worker
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.8- $(WORKER_SCRIPTS)
 
-fast-tests: .venv/ready-to-test ## The fast tests, with the coverage that pyproject.toml demands
+fast-tests: .venv/ready-to-test ## The fast tests, with their coverage
 	$(PYTEST) -m 'not peer and not long' $(COVERAGE) --case-results=.cache/cases/fast.json $(PYTEST_ARGS)
-	$(BIN)/coverage report --skip-covered
+	$(BIN)/coverage report --skip-covered --fail-under=$(FAST_COVERAGE)
 
 test-peers: .venv/ready-to-test ## The tests that need dockerd and other real peers
 	$(BIN)/pytest -m 'peer and not long' $(COVERAGE) --cov-append --case-results=.cache/cases/peers.json $(PYTEST_ARGS)

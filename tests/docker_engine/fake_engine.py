@@ -250,14 +250,16 @@ class FakeEngine:
         argv = [mark if word == MARK else word for word in found["Cmd"]]
         env = dict(pair.split("=", 1) for pair in found["Env"] or [])
         try:
-            process = await anyio.open_process(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, **env},
-                start_new_session=True,
-            )
+            # Given up half begun, a process would be nobody's, and never waited for.
+            with anyio.CancelScope(shield=True):
+                process = await anyio.open_process(
+                    argv,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env={**os.environ, **env},
+                    start_new_session=True,
+                )
         except OSError as failure:
             await _frame(stream, 2, f"exec {argv[0]}: {failure.strerror}\n".encode())
             found.update(Running=False, ExitCode=1)
