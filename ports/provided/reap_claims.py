@@ -114,11 +114,12 @@ class ReapClaims:
         for name, provider in self.providers.items():
             seconds = HURRIED_SECONDS if name in self.hurried else None
             try:
-                with anyio.fail_after(seconds):
+                with anyio.move_on_after(seconds) as scope:
                     listed += [(name, each) async for each in provider.list(self.owner)]
             except Fault as fault:
                 unlisted.append((name, str(fault)))
-            except TimeoutError:
+                continue
+            if scope.cancelled_caught:
                 unlisted.append((name, f"it did not answer within {seconds:g} s"))
         return listed, tuple(unlisted)
 

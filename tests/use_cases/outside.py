@@ -14,7 +14,6 @@ from livery.domain.deciders import Instant
 from livery.ports.provided.claim_sandbox import ClaimSandbox
 from livery.ports.provided.reap_claims import ReapClaims
 from livery.ports.provided.release_claim import ReleaseClaim
-from livery.ports.required.faults import Fault
 from livery.ports.required.journal import Journal, Stream
 from livery.ports.required.sandbox import SandboxAccess, SandboxId, SandboxLost
 from livery.ports.required.sandbox_provider import (
@@ -65,7 +64,7 @@ class BreakableProvider:
     late: bool = False
     hangs: bool = False
     undestroyable: set[ClaimId] = attrs.field(factory=set[ClaimId])
-    list_fault: Fault | None = None
+    list_fault: Exception | None = None
     list_hangs: bool = False
     on_create: Callable[[], None] = lambda: None
     second: set[ClaimId] = attrs.field(factory=set[ClaimId])

@@ -346,6 +346,14 @@ async def test_a_provider_that_nobody_configured_is_not_waited_for() -> None:
     assert outside.provider.live == {}
 
 
+async def test_a_timeout_of_a_providers_own_is_not_taken_for_ours() -> None:
+    outside = Outside()
+    outside.provider.list_fault = TimeoutError("its own")
+
+    with pytest.raises(TimeoutError, match="its own"):
+        await outside.reap()
+
+
 async def test_capacity_faults_reach_the_caller_as_they_are() -> None:
     outside = Outside()
     outside.provider.create_fault = CapacityExhausted("fake", "pods: 0")
