@@ -24,7 +24,7 @@ class LockedFileHolders:
     folder: Path
     own: Holder
 
-    def alive(self, holder: Holder) -> bool:
+    async def alive(self, holder: Holder) -> bool:
         """Whether that process lives. A dead one's file is removed on the way."""
         if holder == self.own:
             return True

@@ -18,6 +18,6 @@ class MemoryHolders:
     others: set[Holder] = attrs.field(factory=set[Holder])
     """Further living ones."""
 
-    def alive(self, holder: Holder) -> bool:
+    async def alive(self, holder: Holder) -> bool:
         """Whether that process lives."""
         return holder == self.own or holder in self.others

@@ -440,7 +440,7 @@ class AgentSessions:
         holder, own = standing.state.holder, self.holders.own
         if holder == own:
             return True
-        if holder is not None and self.holders.alive(holder):
+        if holder is not None and await self.holders.alive(holder):
             stream = agent_session_stream(session)
             with anyio.move_on_after(LOOK_SECONDS):
                 await self.journal.moved(stream, after=standing.version)

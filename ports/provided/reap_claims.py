@@ -136,7 +136,7 @@ class ReapClaims:
             reason="" if state is None else state.reason,
         )
         holder = None if state is None else state.holder
-        if holder is not None and self.holders.alive(holder):
+        if holder is not None and await self.holders.alive(holder):
             return attrs.evolve(seen, finding=Finding.IN_USE)
         provider = self.providers.get(name)
         if provider is None:

@@ -237,7 +237,7 @@ class ServedEpisodes:
             return False
         run = self.run_episode
         stream = episode_stream(run.run, episode.key)
-        if state.holder is not None and self.holders.alive(state.holder):
+        if state.holder is not None and await self.holders.alive(state.holder):
             with anyio.move_on_after(LOOK_SECONDS):
                 await run.journal.moved(stream, after=standing.version)
             return True

@@ -113,7 +113,9 @@ class SessionSandboxes:
         use, stream = self.own.claim, claim_stream(claim)
         standing = await read_state(use.journal, stream, DECIDER)
         holder = standing.state.holder
-        if not standing.state.open or holder is None or use.holders.alive(holder):
+        if not standing.state.open or holder is None:
+            return False
+        if await use.holders.alive(holder):
             return False
         take = TakeOver(holder=use.holders.own, at=use.clock.now())
         try:

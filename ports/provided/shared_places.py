@@ -85,7 +85,7 @@ class SharedPlaces:
             stream = place_stream(self.name, number)
             standing = await read_state(self.journal, stream, DECIDER)
             held = standing.state.taken
-            if held is None or not self.holders.alive(held.holder):
+            if held is None or not await self.holders.alive(held.holder):
                 await self._forget(number, version=standing.version)
                 self._others.discard(number)
 

@@ -14,6 +14,12 @@ class Holders(Protocol):
         """The name of this process; no other has or had it."""
         ...
 
-    def alive(self, holder: Holder) -> bool:
-        """Whether that process lives; the operating system's word, not a timer's."""
+    async def alive(self, holder: Holder) -> bool:
+        """Whether that process lives.
+
+        One that was said to be dead once can write to the journal no more.
+
+        Raises:
+            JournalUnusable: Nobody can tell.
+        """
         ...

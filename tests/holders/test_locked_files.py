@@ -10,6 +10,8 @@ import pytest
 from livery.adapters.holders.locked_files import open_locked_file_holders
 from livery.domain.claims import Holder
 
+pytestmark = pytest.mark.anyio
+
 HOLD = """
 import sys, pathlib
 from livery.adapters.holders.locked_files import open_locked_file_holders
@@ -19,10 +21,10 @@ with open_locked_file_holders(pathlib.Path(sys.argv[1])) as holders:
 """
 
 
-def test_this_process_lives_and_a_stranger_does_not(tmp_path: Path) -> None:
+async def test_this_process_lives_and_a_stranger_does_not(tmp_path: Path) -> None:
     with open_locked_file_holders(tmp_path / "holders") as holders:
-        assert holders.alive(holders.own)
-        assert not holders.alive(Holder("1-0123456789abcdef"))
+        assert await holders.alive(holders.own)
+        assert not await holders.alive(Holder("1-0123456789abcdef"))
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
@@ -33,8 +35,8 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.case("FC-142")
-def test_a_killed_process_is_dead_at_once(tmp_path: Path) -> None:
-    other = subprocess.Popen(
+async def test_a_killed_process_is_dead_at_once(tmp_path: Path) -> None:
+    other = subprocess.Popen(  # noqa: ASYNC220
         [sys.executable, "-c", HOLD, str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -44,10 +46,10 @@ def test_a_killed_process_is_dead_at_once(tmp_path: Path) -> None:
     assert other.stdin is not None
     holder = Holder(other.stdout.readline().strip())
     with open_locked_file_holders(tmp_path) as holders:
-        alive_before = holders.alive(holder)
+        alive_before = await holders.alive(holder)
         other.kill()
         other.wait()
-        alive_after = holders.alive(holder)
+        alive_after = await holders.alive(holder)
     other.stdin.close()
     other.stdout.close()
 

@@ -66,8 +66,8 @@ PLANTED: Final = (
     Mutant(
         "reaper-takes-from-the-living",
         "ports/provided/reap_claims.py",
-        "if holder is not None and self.holders.alive(holder):",
-        "if holder is not None and not self.holders.alive(holder):",
+        "if holder is not None and await self.holders.alive(holder):",
+        "if holder is not None and not await self.holders.alive(holder):",
     ),
     Mutant(
         "reaper-lists-after-the-journal",

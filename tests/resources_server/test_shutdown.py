@@ -71,7 +71,7 @@ async def reap(state: Path, provider: BreakableProvider) -> list[str]:
     class DeadHolders:
         own: str = "reaper"
 
-        def alive(self, holder: str) -> bool:
+        async def alive(self, holder: str) -> bool:
             return False
 
     folder = open_state_folder(state)

@@ -247,5 +247,5 @@ class ProcessHolders:
     def own(self) -> Holder:
         return Holder(self.process.name)
 
-    def alive(self, holder: Holder) -> bool:
+    async def alive(self, holder: Holder) -> bool:
         return holder == self.own or holder in self.process.others_alive
