@@ -52,10 +52,10 @@ from ..required.clock import Clock
 from ..required.faults import Fault
 from ..required.harness import Harness, HarnessRequest, ToolAccess
 from ..required.holders import Holders
-from ..required.journal import Journal, agent_session_stream
+from ..required.journal import Journal, StreamMoved, agent_session_stream
 from ..required.sandbox import Sandbox, SandboxLost
 from .activate_harness import ActivateHarness, Attempt, Equipment
-from .carry_out import Standing, carry_out, read_state
+from .carry_out import ATTEMPTS_MAX, Standing, carry_out, read_state
 from .check_tools import CheckTools, check_honoured
 from .open_session import OpenSession
 from .outfit import Outfit
@@ -75,6 +75,8 @@ STOP_SECONDS: Final = 30.0
 """How long ending a cancelled run and reading what it left may take."""
 UNDO_SECONDS: Final = 90.0
 """How long a failed setup may take to be undone."""
+CLOSES_MAX: Final = 16
+"""How often a close begins anew, since something was written while it ended all."""
 LOOK_SECONDS: Final = 1.0
 """How often who waits for another process looks whether that one is alive."""
 
@@ -193,23 +195,24 @@ class AgentSessions:
             Refusal: It belongs to another episode.
             Fault: It could not be ended; closing may be asked again.
         """
-        start = StartClose(episode=episode, at=self.clock.now())
         opened = self._open.get(session)
         known = opened.standing if opened is not None else None
-        standing = await self._carry_out(session, start, known=known)
-        if standing.state.closed is None:
-            standing = await self._seed_over(session, standing)
-            standing = await self._stopped(session, standing)
-            await self._release(session, standing)
-            told = closed_reply(standing.state, reason)
-            reply = json.dumps(told, ensure_ascii=False)
-            close = Close(
-                session=session, episode=episode, reply=reply, at=self.clock.now()
-            )
-            standing = await self._carry_out(session, close, known=standing)
-        await self._drop(session)
-        assert standing.state.closed is not None, "it was just closed"
-        return standing.state.closed
+        for attempt in range(1, CLOSES_MAX + 1):
+            start = StartClose(episode=episode, at=self.clock.now())
+            standing = await self._carry_out(session, start, known=known)
+            if standing.state.closed is None:
+                try:
+                    standing = await self._ended(session, episode, standing, reason)
+                except StreamMoved:
+                    if attempt == CLOSES_MAX:
+                        raise
+                    # Perhaps it was seeded meanwhile: then there is more to end.
+                    known = None
+                    continue
+            await self._drop(session)
+            assert standing.state.closed is not None, "it was just closed"
+            return standing.state.closed
+        raise AssertionError("the loop returns or raises")
 
     async def follow(self, session: AgentSessionId) -> None:
         """Heed what other processes do to a session that is open here.
@@ -644,6 +647,30 @@ class AgentSessions:
                 session, opened, activation, Outcome.CANCELLED, str(fault)
             )
 
+    async def _ended(
+        self,
+        session: AgentSessionId,
+        episode: EpisodeId,
+        standing: Standing[AgentSession],
+        reason: str,
+    ) -> Standing[AgentSession]:
+        """End all that is known of the session, and write the reply down.
+
+        Raises:
+            StreamMoved: Something was written meanwhile of which the reply says nothing.
+        """
+        standing = await self._seed_over(session, standing)
+        standing = await self._stopped(session, standing)
+        await self._release(session, standing)
+        told = closed_reply(standing.state, reason)
+        close = Close(
+            session=session,
+            episode=episode,
+            reply=json.dumps(told, ensure_ascii=False),
+            at=self.clock.now(),
+        )
+        return await self._carry_out(session, close, known=standing, attempts_max=1)
+
     async def _release(
         self, session: AgentSessionId, standing: Standing[AgentSession]
     ) -> None:
@@ -668,10 +695,16 @@ class AgentSessions:
         session: AgentSessionId,
         *commands: Command,
         known: Standing[AgentSession] | None,
+        attempts_max: int = ATTEMPTS_MAX,
     ) -> Standing[AgentSession]:
         stream = agent_session_stream(session)
         standing = await carry_out(
-            self.journal, stream, DECIDER, *commands, known=known
+            self.journal,
+            stream,
+            DECIDER,
+            *commands,
+            known=known,
+            attempts_max=attempts_max,
         )
         opened = self._open.get(session)
         if opened is not None:

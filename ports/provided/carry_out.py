@@ -42,18 +42,20 @@ async def carry_out(
     decider: Decider[State, Command, Event],
     *commands: Command,
     known: Standing[State] | None = None,
+    attempts_max: int = ATTEMPTS_MAX,
 ) -> Standing[State]:
     """Carry out `commands` as one and return the state after them.
 
     `known` is tried without reading first: the version that goes with the append
-    says whether it is still true.
+    says whether it is still true. Commands that speak of what is known have one
+    attempt: after another writer's they may be untrue.
 
     Raises:
         Refusal: A rule says no; nothing was written.
-        StreamMoved: Other writers won every one of `ATTEMPTS_MAX` races.
+        StreamMoved: Other writers won every one of `attempts_max` races.
     """
     standing = known
-    for attempt in range(1, ATTEMPTS_MAX + 1):
+    for attempt in range(1, attempts_max + 1):
         if standing is None:
             standing = await read_state(journal, stream, decider)
         try:
@@ -61,7 +63,7 @@ async def carry_out(
                 journal, stream, decider, commands, standing
             )
         except StreamMoved:
-            if attempt == ATTEMPTS_MAX:
+            if attempt == attempts_max:
                 raise
             standing = await read_state(journal, stream, decider, standing)
     raise AssertionError("the loop returns or raises")

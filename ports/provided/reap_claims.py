@@ -3,8 +3,9 @@
 
 Two lists are held against each other: what the journal says is open, and what the
 providers say is there with our owner's label. A claim of a living process is left
-alone. What is there without an open claim is ended too: it came late, or its
-journal is gone. One that cannot be ended does not keep the others.
+alone, unless that one has tried to release it in vain. What is there without an open
+claim is ended too: it came late, or its journal is gone. One that cannot be ended does
+not keep the others.
 """
 
 import logging
@@ -136,7 +137,9 @@ class ReapClaims:
             reason="" if state is None else state.reason,
         )
         holder = None if state is None else state.holder
-        if holder is not None and await self.holders.alive(holder):
+        # Nobody uses what is being released; where that failed once, all may help.
+        is_left = state is not None and state.release_attempts > 0
+        if holder is not None and not is_left and await self.holders.alive(holder):
             return attrs.evolve(seen, finding=Finding.IN_USE)
         provider = self.providers.get(name)
         if provider is None:

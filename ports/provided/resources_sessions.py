@@ -39,13 +39,13 @@ from ...domain.resources_sessions import (
 from ...domain.tasks import EpisodeId, Task
 from ..required.clock import Clock
 from ..required.faults import Fault
-from ..required.journal import Journal, resources_session_stream
+from ..required.journal import Journal, StreamMoved, resources_session_stream
 from ..required.participants import TaskState, Turn
 from ..required.sandbox_provider import SandboxSpec
 from ..required.world import World
 from .build_resources import BuildResources
 from .call_apps import WorkspaceUnavailable
-from .carry_out import Standing, carry_out, read_state
+from .carry_out import ATTEMPTS_MAX, Standing, carry_out, read_state
 from .claim_sandbox import ClaimSandbox
 from .give_back_resources import GiveBackResources
 from .grade_work import GradeWork
@@ -56,6 +56,9 @@ from .session_apps import OpenApps, SessionApps
 from .stop_processes import StopProcesses
 
 log = logging.getLogger(__name__)
+
+CLOSES_MAX: Final = 16
+"""How often a close begins anew, since something was written while it ended all."""
 
 _FRESH: Final = Standing(DECIDER.initial, 0)
 
@@ -358,8 +361,26 @@ class ResourcesSessions:
         return reply
 
     async def _close(self, session: ResourcesSessionId, episode: EpisodeId) -> None:
-        opened = await self._opened(session)
-        opened.ended = True
+        for attempt in range(1, CLOSES_MAX + 1):
+            opened = await self._opened(session)
+            opened.ended = True
+            try:
+                await self._end(session, episode, opened)
+                return
+            except StreamMoved:
+                if attempt == CLOSES_MAX:
+                    raise
+                # Perhaps another process built it meanwhile: then there is more to end.
+                opened.standing = await self.standing(session)
+
+    async def _end(
+        self, session: ResourcesSessionId, episode: EpisodeId, opened: OpenResources
+    ) -> None:
+        """End all that is known of the session, and write down that nothing is left.
+
+        Raises:
+            StreamMoved: Something was written meanwhile that this knew nothing of.
+        """
         start = StartResourcesClose(episode=episode, at=self.clock.now())
         standing = await self._carry_out(session, start, known=opened.standing)
         if standing.state.phase is ResourcesPhase.CLOSING:
@@ -374,7 +395,7 @@ class ResourcesSessions:
         if self.apps is not None:
             await self.apps.remove(session)
         done = CloseResources(episode=episode, at=self.clock.now())
-        await self._carry_out(session, done, known=standing)
+        await self._carry_out(session, done, known=standing, attempts_max=1)
         self._open.pop(session, None)
 
     async def _opened(self, session: ResourcesSessionId) -> OpenResources:
@@ -388,9 +409,17 @@ class ResourcesSessions:
         session: ResourcesSessionId,
         *commands: Command,
         known: Standing[ResourcesSession],
+        attempts_max: int = ATTEMPTS_MAX,
     ) -> Standing[ResourcesSession]:
         stream = resources_session_stream(session)
-        return await carry_out(self.journal, stream, DECIDER, *commands, known=known)
+        return await carry_out(
+            self.journal,
+            stream,
+            DECIDER,
+            *commands,
+            known=known,
+            attempts_max=attempts_max,
+        )
 
 
 def _parsed(reply: str) -> Mapping[str, Json]:

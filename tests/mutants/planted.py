@@ -66,7 +66,7 @@ PLANTED: Final = (
     Mutant(
         "reaper-takes-from-the-living",
         "ports/provided/reap_claims.py",
-        "if holder is not None and await self.holders.alive(holder):",
+        "if holder is not None and not is_left and await self.holders.alive(holder):",
         "if holder is not None and not await self.holders.alive(holder):",
     ),
     Mutant(

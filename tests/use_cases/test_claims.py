@@ -296,6 +296,21 @@ async def test_the_reaper_leaves_alone_what_living_processes_and_others_have() -
     assert set(outside.provider.live) == {CLAIM, "foreign"}
 
 
+async def test_the_reaper_releases_what_a_living_process_could_not() -> None:
+    outside = Outside()
+    await outside.claim(CLAIM, SPEC, used_by="episode")
+    outside.provider.undestroyable.add(CLAIM)
+    with pytest.raises(DestroyFailed):
+        await outside.release(LABEL, reason="the episode is over")
+    outside.provider.undestroyable.clear()
+
+    report = await outside.reap()
+
+    assert [reaped.finding for reaped in report.reaped] == [Finding.RELEASED]
+    assert outside.provider.live == {}
+    assert not (await state_of(outside)).open
+
+
 @pytest.mark.case("FC-007")
 async def test_the_reaper_ends_what_came_late_or_has_no_claim() -> None:
     outside = Outside()
