@@ -260,7 +260,7 @@ class CarriedStream:
         """
         now = time.monotonic()
         until = now + self._trouble.seconds if until is None else until
-        if now > until or await self._trouble.is_lost():
+        if self._is_closed or now > until or await self._trouble.is_lost():
             raise ConnectionError(reason)
         await anyio.sleep(TROUBLE_PAUSE_SECONDS)
         return until

@@ -276,6 +276,8 @@ class _Reading:
     _turn: threading.Lock = attrs.field(factory=threading.Lock, init=False)
 
     def read(self) -> None:
+        if self._is_stopped:
+            return  # Before its thread began.
         response = self.cluster.watch(
             CLAIM,
             self.namespace,

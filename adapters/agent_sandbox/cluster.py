@@ -247,9 +247,9 @@ class Cluster:
                 self._old.pop(0).close()
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections; a watch that nobody hears any more ends at once."""
         for api in (*self._old, self._api):
-            api.close()
+            api.cut()
 
     async def _call(self, call: Call, *, repeatable: bool = True) -> Words:
         until = anyio.current_time() + self._patience.seconds_max

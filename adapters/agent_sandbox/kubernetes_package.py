@@ -15,6 +15,8 @@ import urllib3
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
+from .open_connections import OpenConnections
+
 CONNECTIONS_MAX = 32
 WATCHES_MAX = 8
 """Connections kept beside those of the calls."""
@@ -114,6 +116,7 @@ class Connected:
 
     _client: client.ApiClient
     host: str
+    _opened: OpenConnections
 
     @property
     def objects(self) -> CustomObjects:
@@ -122,13 +125,18 @@ class Connected:
         return cast("CustomObjects", client.CustomObjectsApi(self._client))
 
     def close(self) -> None:
-        """Close the connections."""
-        self._client.close()  # type: ignore[no-untyped-call]  # pyright knows it
-        # Cleared alone, a pool is closed when nothing mentions it any more: too late.
+        """Close the connections; calls under way go on to their end."""
+        # Before the package clears them: a pool that was cleared alone is closed when
+        # nothing mentions it any more, and a failure of a call still may.
         pools = self._client.rest_client.pool_manager.pools
         for key in list(pools.keys()):
             pools[key].close()
-        pools.clear()
+        self._client.close()  # type: ignore[no-untyped-call]  # pyright knows it
+
+    def cut(self) -> None:
+        """Close the connections, also of calls under way, and open no other."""
+        self._opened.cut()
+        self.close()
 
 
 def connected(address: ClusterAddress) -> Connected:
@@ -153,7 +161,9 @@ def connected(address: ClusterAddress) -> Connected:
         raise ConfigurationUnusable(told) from failure
     settings.retries = False
     settings.connection_pool_maxsize = CONNECTIONS_MAX + WATCHES_MAX
-    return Connected(client.ApiClient(configuration=settings), host=str(settings.host))
+    made, opened = client.ApiClient(configuration=settings), OpenConnections()
+    opened.keep_of(made.rest_client.pool_manager)
+    return Connected(made, str(settings.host), opened)
 
 
 @attrs.frozen(kw_only=True)

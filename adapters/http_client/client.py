@@ -11,6 +11,7 @@ import attrs
 import httpx
 
 from ...ports.required.faults import Fault
+from .calls import Calls, ClientClosed
 from .retries import (
     RETRIED_STATUSES,
     Delivery,
@@ -66,6 +67,7 @@ class HttpClient:
 
     _http: httpx.AsyncClient
     patience: Patience = attrs.field(factory=Patience)
+    _calls: Calls = attrs.field(factory=Calls)
 
     async def request(
         self,
@@ -95,7 +97,10 @@ class HttpClient:
         until = anyio.current_time() + self.patience.seconds_max
         for attempt in range(1, self.patience.attempts_max + 1):
             try:
-                answer = await self._http.send(request)
+                with self._calls.one():
+                    answer = await self._http.send(request)
+            except ClientClosed as closed:
+                raise _failed(request, attempt, closed) from closed
             except httpx.TransportError as fault:
                 pause = self._pause_after_fault(
                     fault, attempt, until, repeatable=repeatable
@@ -134,13 +139,14 @@ class HttpClient:
             timeout=httpx.Timeout(timeout_seconds, connect=CONNECT_SECONDS),
         )
         try:
-            answer = await self._http.send(request, stream=True)
+            with self._calls.one():
+                answer = await self._http.send(request, stream=True)
             try:
                 yield answer
             finally:
                 with anyio.CancelScope(shield=True):
                     await answer.aclose()
-        except httpx.TransportError as fault:
+        except (ClientClosed, httpx.TransportError) as fault:
             raise _failed(request, 1, fault) from fault
 
     def _pause_after_fault(
@@ -206,21 +212,29 @@ async def open_http_client(
         trust_env=False,
         verify=True if trust is None else trust,
     )
+    calls = Calls()
     try:
-        yield HttpClient(http, patience or Patience())
+        yield HttpClient(http, patience or Patience(), calls)
     finally:
-        # Also for a caller that is given up: sockets would stay open.
+        # Also for a caller that is given up: sockets would stay open. And of a call
+        # of another task: what it opens meanwhile, the closed client would not know.
         with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+            await calls.end()
             await http.aclose()
 
 
 def _failed(
-    request: httpx.Request, attempts: int, fault: httpx.TransportError
+    request: httpx.Request, attempts: int, fault: httpx.TransportError | ClientClosed
 ) -> HttpFailed:
+    if isinstance(fault, ClientClosed):
+        delivery, reason = fault.delivery, str(fault)
+    else:
+        delivery = delivery_of(fault)
+        reason = f"{type(fault).__name__}: {fault}".rstrip(": ")
     return HttpFailed(
         method=request.method,
         host=request.url.netloc.decode("ascii", "replace").rpartition("@")[2],
         attempts=attempts,
-        delivery=delivery_of(fault),
-        reason=f"{type(fault).__name__}: {fault}".rstrip(": "),
+        delivery=delivery,
+        reason=reason,
     )

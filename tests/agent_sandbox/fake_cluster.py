@@ -56,6 +56,20 @@ async def cuts(stream: Stream) -> bool:
     return True
 
 
+class Silent:
+    """Answers nothing until whoever asks is gone."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    async def __call__(self, stream: Stream) -> bool:
+        self.now += 1
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            await stream.receive()
+        self.now -= 1
+        return True
+
+
 def in_watch(*events: object) -> Script:
     """Open a watch, tell these events, and end it."""
 
@@ -90,6 +104,8 @@ class FakeCluster:
     image: str = IMAGE
     address: str = ""
     asked: list[str] = attrs.field(factory=list[str])
+    connections: Callable[[], int] = lambda: 0
+    """How many are open."""
     watches_now: int = 0
     watches_most: int = 0
     pods: dict[str, FakePod] = attrs.field(factory=dict[str, FakePod])
@@ -466,5 +482,6 @@ async def fake_cluster(folder: Path) -> AsyncGenerator[FakeCluster]:
         cluster.put("sandboxtemplates", "template", {"spec": {"podTemplate": pod}})
         async with upstream(cluster.answer) as served:
             cluster.address = served.url
+            cluster.connections = lambda: served.connections
             yield cluster
         tasks.cancel_scope.cancel()

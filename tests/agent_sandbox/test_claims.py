@@ -364,6 +364,18 @@ async def test_one_that_cannot_be_deleted_does_not_hide_the_others(
             await provider.destroy(labels[2])
 
 
+async def test_a_failure_that_is_kept_keeps_no_connection(tmp_path: Path) -> None:
+    async with stable(tmp_path) as at:
+        at.cluster.will("get", says(403, "Forbidden", "not you"))
+        async with at.open_again() as provider:
+            with pytest.raises(ProviderForbidden) as kept:
+                await provider.find(new_label())
+            assert at.cluster.connections() == 1
+
+        await until(lambda: at.cluster.connections() == 0)
+        assert "not you" in str(kept.value)
+
+
 async def test_the_list_is_read_page_by_page(tmp_path: Path) -> None:
     async with stable(tmp_path) as at:
         at.cluster.binds = False

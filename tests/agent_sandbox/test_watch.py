@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from livery.adapters.agent_sandbox.claim_facts import to_claim
-from livery.adapters.agent_sandbox.claim_watch import Followed
+from livery.adapters.agent_sandbox.claim_watch import WATCH_SECONDS, Followed
 from livery.adapters.agent_sandbox.kubernetes_package import CONNECTIONS_MAX
 from livery.ports.required.sandbox import Liveness
 from livery.ports.required.sandbox_provider import (
@@ -20,7 +20,7 @@ from livery.ports.required.sandbox_provider import (
     ProviderForbidden,
 )
 
-from .fake_cluster import EXPIRED, cuts, in_watch, says
+from .fake_cluster import EXPIRED, Silent, cuts, in_watch, says
 from .stand_in import SOON_SECONDS, Stable, name_of, new_label, stable, until
 
 pytestmark = pytest.mark.anyio
@@ -256,6 +256,23 @@ async def test_a_thousand_claims_wait_with_one_watch(tmp_path: Path) -> None:
                 at.cluster.set_ready(name_of(label), "False", "PodFailed", "x")
         assert failed == ["PodFailed: x"] * MANY
         assert at.cluster.watches_most == 1
+
+
+async def test_a_watch_that_is_never_answered_ends_with_its_provider(
+    tmp_path: Path,
+) -> None:
+    silent = Silent()
+    async with stable(tmp_path) as at:
+        at.cluster.binds = False
+        at.cluster.will("watch", silent)
+        async with at.open_again() as provider, anyio.create_task_group() as tasks:
+            tasks.start_soon(provider.create, new_label(), at.spec())
+            await until(lambda: silent.now == 1)
+            tasks.cancel_scope.cancel()
+
+        # Long before the time is over that an answer may take.
+        with anyio.fail_after(WATCH_SECONDS / 2):
+            await until(lambda: silent.now == 0)
 
 
 @pytest.mark.case("FC-231")

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client asks again what can be asked again, within its bounds."""
 
+import gc
 import socket
+import warnings
 
 import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 from hypothesis import given
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 
 from livery.adapters.http_client import (
     Delivery,
+    HttpClient,
     HttpFailed,
     KeepAliveTooLong,
     Patience,
@@ -27,6 +31,8 @@ pytestmark = pytest.mark.anyio
 ADDRESSES_OF_LOCALHOST = sorted(
     {str(found[4][0]) for found in socket.getaddrinfo("localhost", None)}
 )
+CALL_TURNS = 40
+"""More turns of the event loop than a call on loopback takes to its connection."""
 QUICK = Patience(attempts_max=3, seconds_max=60.0, pause_seconds=0.001)
 
 
@@ -304,3 +310,44 @@ async def test_the_failure_tells_no_path_and_no_credential() -> None:
 
     assert "hidden" not in str(failed.value)
     assert "secret" not in str(failed.value)
+
+
+async def test_a_call_does_not_outlive_its_client() -> None:
+    # Wherever it is when the client is closed: what it opens then, nobody would close.
+    failures: list[HttpFailed] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        async with serving(lambda number, request: answer(200)) as server:
+
+            async def ask(http: HttpClient) -> None:
+                try:
+                    await http.request("GET", "/", repeatable=True)
+                except HttpFailed as failed:
+                    failures.append(failed)
+
+            for turns in range(CALL_TURNS):
+                async with anyio.create_task_group() as tasks:
+                    base = base_url("127.0.0.1", server.port)
+                    async with open_http_client(base, patience=QUICK) as http:
+                        tasks.start_soon(ask, http)
+                        for _ in range(turns):
+                            await anyio.lowlevel.checkpoint()
+            gc.collect()
+
+    deliveries = {failed.delivery for failed in failures}
+    assert deliveries == {Delivery.NOT_SENT, Delivery.POSSIBLY_DELIVERED}
+    assert {failed.reason for failed in failures} == {"its client is closed"}
+
+
+async def test_a_streams_opening_does_not_outlive_its_client() -> None:
+    async with serving(lambda number, request: answer(200)) as server:
+        base = base_url("127.0.0.1", server.port)
+        async with open_http_client(base, patience=QUICK) as http:
+            pass
+
+        with pytest.raises(HttpFailed, match="its client is closed") as failed:
+            async with http.stream("GET", "/"):
+                pass
+
+    assert failed.value.delivery is Delivery.NOT_SENT
+    assert server.connections == 0

@@ -35,12 +35,21 @@ class Upstream:
     script: Script
     port: int = 0
     asked: list[Request] = attrs.field(factory=list[Request])
+    connections: int = 0
+    """How many are open, as far as the other side has told."""
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     async def serve(self, stream: anyio.abc.SocketStream) -> None:
+        self.connections += 1
+        try:
+            await self._serve(stream)
+        finally:
+            self.connections -= 1
+
+    async def _serve(self, stream: anyio.abc.SocketStream) -> None:
         async with stream:
             while (request := await _request(stream)) is not None:
                 self.asked.append(request)
