@@ -125,8 +125,7 @@ class Cluster:
                 )
             )
         except ClusterRefused as refused:
-            # Where nobody serves the kind, nothing was seen.
-            if refused.status == 404 and refused.reason == "NotFound":
+            if _is_gone(refused):
                 return None
             raise
 
@@ -185,7 +184,7 @@ class Cluster:
                 )
             )
         except ClusterRefused as refused:
-            if refused.status != 404:
+            if not _is_gone(refused):
                 raise
 
     async def patch(
@@ -321,7 +320,12 @@ class Cluster:
             ) from unusable
 
 
+def _is_gone(refused: ClusterRefused) -> bool:
+    """Whether there is no such object; where nobody serves the kind, none was seen."""
+    return refused.status == 404 and refused.reason == "NotFound"
+
+
 def _may_pass(refused: ClusterRefused) -> bool:
     """Whether asking again can help: an API server that starts knows no kinds yet."""
-    is_unserved = refused.status == 404 and refused.reason != "NotFound"
+    is_unserved = refused.status == 404 and not _is_gone(refused)
     return refused.status in BUSY or is_unserved

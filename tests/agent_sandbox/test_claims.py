@@ -376,6 +376,23 @@ async def test_a_failure_that_is_kept_keeps_no_connection(tmp_path: Path) -> Non
         assert "not you" in str(kept.value)
 
 
+async def test_a_server_that_knows_no_claims_yet_has_not_seen_one_go(
+    tmp_path: Path,
+) -> None:
+    async with stable(tmp_path) as at:
+        at.cluster.binds = False
+        label = new_label()
+        _claim_of(at, label)
+        unserved = says(404, "", "the server could not find the requested resource")
+        at.cluster.will("delete", *[unserved] * 4)
+        async with at.open_again(close_seconds=0.1) as provider:
+            with pytest.raises(DestroyFailed, match="could not find"):
+                await provider.destroy(label)
+            listed = [one async for one in provider.list(OWNER)]
+            assert [one.label for one in listed] == [label]
+            await provider.destroy(label)
+
+
 async def test_the_list_is_read_page_by_page(tmp_path: Path) -> None:
     async with stable(tmp_path) as at:
         at.cluster.binds = False

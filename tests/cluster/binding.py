@@ -52,6 +52,8 @@ class Bound:
     """The claim's."""
     metadata: dict[str, Any] = attrs.field(factory=dict[str, Any])
     """What the claim wants on the pod."""
+    is_told: bool = False
+    """Whether the claim says Ready."""
     is_dead: bool = False
 
 

@@ -149,6 +149,9 @@ class Controller:
             await self._finish(key, claim)
         elif uid not in self.bound:
             await self._bind(key, claim)
+        elif not self.bound[uid].is_told:
+            # The API server went away between binding and telling.
+            await self._tell_ready(self.bound[uid])
 
     async def _finish(self, key: Key, claim: dict[str, Any]) -> None:
         """End what a claim has that only waits for its finalizers."""
@@ -200,23 +203,22 @@ class Controller:
         if not waiting or needs_cold_start(claim):
             return None
         bound = waiting.pop(0)
-        await self._kube.patch(
-            SANDBOXES,
-            (key[0], bound.name),
-            {
-                "metadata": {
-                    "ownerReferences": [
-                        {
-                            "apiVersion": claim["apiVersion"],
-                            "kind": "SandboxClaim",
-                            "name": key[1],
-                            "uid": claim["metadata"]["uid"],
-                            "controller": True,
-                        }
-                    ]
-                }
-            },
-        )
+        owner = {
+            "apiVersion": claim["apiVersion"],
+            "kind": "SandboxClaim",
+            "name": key[1],
+            "uid": claim["metadata"]["uid"],
+            "controller": True,
+        }
+        try:
+            await self._kube.patch(
+                SANDBOXES,
+                (key[0], bound.name),
+                {"metadata": {"ownerReferences": [owner]}},
+            )
+        except BaseException:
+            waiting.insert(0, bound)
+            raise
         return bound
 
     async def _made(self, namespace: str, name: str, template: dict[str, Any]) -> Bound:
@@ -248,6 +250,7 @@ class Controller:
         }
         assert bound.claim is not None
         await self._kube.patch_status(CLAIMS, bound.claim, {"status": status})
+        bound.is_told = True
 
     async def _tell_sandbox(
         self, bound: Bound, status: str, reason: str, addresses: list[str]
@@ -274,9 +277,8 @@ class Controller:
         """End a sandbox: its object at once, its pod after its time."""
         if not self.behaviour.ends_pods:
             return
-        if bound.uid:
-            self.bound.pop(bound.uid, None)
         await self._kube.delete(SANDBOXES, (bound.namespace, bound.name))
+        self.bound.pop(bound.uid, None)
         if self.behaviour.end_seconds:
             await anyio.sleep(self.behaviour.end_seconds)
         await self._pods.end(bound.pod.container)
@@ -286,8 +288,7 @@ class Controller:
             for key, pool in list(self._pools.items()):
                 await self._fill(key, pool)
             for key in [key for key in self._members if key not in self._pools]:
-                for member in self._members.pop(key):
-                    await self._end(member)
+                await self._empty(key)
 
     async def _fill(self, key: Key, pool: dict[str, Any]) -> None:
         members = self._members.setdefault(key, [])
@@ -302,6 +303,16 @@ class Controller:
                 self.look_again()
         except httpx.HTTPError:
             return  # The next change tries again.
+
+    async def _empty(self, key: Key) -> None:
+        """End the members of a pool that is gone."""
+        try:
+            while self._members[key]:
+                await self._end(self._members[key][0])
+                del self._members[key][0]
+        except httpx.HTTPError:
+            return  # The next change tries again.
+        del self._members[key]
 
     async def _expire(self) -> None:
         now = datetime.datetime.now(datetime.UTC)

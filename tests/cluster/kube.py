@@ -123,11 +123,22 @@ class Kube:
             if method == "PATCH"
             else {"Content-Type": "application/json"},
         )
-        if answer.status_code == 404 and method in ("PATCH", "DELETE"):
+        if method in ("PATCH", "DELETE") and _is_gone(answer):
             return {}
         answer.raise_for_status()
         found: dict[str, Any] = answer.json()
         return found
+
+
+def _is_gone(answer: httpx.Response) -> bool:
+    """Return whether it is the object that is not there.
+
+    A server that has just started answers 404 to every path of a kind that it does
+    not serve yet, without a name.
+    """
+    if answer.status_code != 404 or "json" not in answer.headers["Content-Type"]:
+        return False
+    return "name" in answer.json().get("details", {})
 
 
 def _path(kind: Kind, namespace: str = "", name: str = "") -> str:
