@@ -107,7 +107,9 @@ async def open_all_servers(
     settings = file.settings.environment_server
     refused: Fault | None = None
     async with (
-        open_foundation(state, surroundings.secrets) as foundation,
+        open_foundation(
+            state, surroundings.secrets, file.settings.journal
+        ) as foundation,
         open_resources(
             file, state, surroundings, world, provider, foundation=foundation
         ) as resources,

@@ -8,13 +8,10 @@ can be known beforehand was checked: options, tasks, what the provider can do.
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
 
 import attrs
 
 from ..adapters.artifacts.folder import FolderArtifactStore
-from ..adapters.holders.locked_files import open_locked_file_holders
-from ..adapters.journals import open_sqlite_journal
 from ..adapters.results_folder import ResultsFolder
 from ..adapters.system_clock import RandomIds, SystemClock
 from ..adapters.worker_scripts import program
@@ -45,6 +42,8 @@ from ..ports.required.sandbox_provider import (
 from ..ports.required.task_source import TaskSource
 from ..ports.required.world import World
 from .built_in import HARNESSES, PROVIDERS, TASK_FILE, TASK_SOURCES, WORLDS
+from .journal_kinds import open_journal
+from .journal_settings import JournalSettings
 from .outfits import tools_check
 from .plug_ins import (
     HarnessPlugIn,
@@ -65,9 +64,7 @@ from .run_tasks import (
 )
 from .settings import SandboxSettings
 from .settings_reading import SettingsFile, gathered, structured
-from .state_folder import StateFolder, StateFolderUnusable
-
-HOLDERS: Final = "holders"
+from .state_folder import StateFolder
 
 
 @attrs.frozen(kw_only=True)
@@ -88,34 +85,25 @@ class Foundation:
 
 @asynccontextmanager
 async def open_foundation(
-    state: StateFolder, secrets: SecretValues
+    state: StateFolder, secrets: SecretValues, settings: JournalSettings
 ) -> AsyncGenerator[Foundation]:
-    """Open what everything stands on.
-
-    Raises:
-        JournalUnusable, JournalTooNew, StateFolderUnusable: As they say.
-    """
-    async with AsyncExitStack() as stack:
-        try:
-            holders = stack.enter_context(
-                open_locked_file_holders(state.path / HOLDERS)
-            )
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise StateFolderUnusable(str(state.path), reason) from error
-        journal = await stack.enter_async_context(open_sqlite_journal(state.journal))
+    """Open what everything stands on; raises as `open_journal`."""
+    async with open_journal(state, settings, secrets) as (journal, holders):
         yield Foundation(state=state, secrets=secrets, journal=journal, holders=holders)
 
 
 @asynccontextmanager
 async def standing_on(
-    foundation: Foundation | None, state: StateFolder, secrets: SecretValues
+    foundation: Foundation | None,
+    state: StateFolder,
+    secrets: SecretValues,
+    settings: JournalSettings,
 ) -> AsyncGenerator[Foundation]:
     """Stand on a foundation that is open, or open one; raises as `open_foundation`."""
     if foundation is not None:
         yield foundation
         return
-    async with open_foundation(state, secrets) as opened:
+    async with open_foundation(state, secrets, settings) as opened:
         yield opened
 
 

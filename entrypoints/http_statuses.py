@@ -97,6 +97,7 @@ STATUSES: dict[str, int] = {
     "artifact_store_unusable": 500,
     "extra_missing": 500,
     "gateway_not_served": 500,
+    "journal_of_another": 500,
     "journal_too_new": 500,
     "journal_unusable": 500,
     "keep_alive_too_long": 500,
@@ -133,6 +134,7 @@ STATUSES: dict[str, int] = {
     "workspace_unavailable": 502,
     # Shutting down, or no room.
     "admission_shut": 503,
+    "lease_lost": 503,
     "capacity_exhausted": 503,
     "gateway_full": 503,
     "secrets_full": 503,

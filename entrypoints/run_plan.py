@@ -16,6 +16,7 @@ import attrs
 from ..domain.digests import Json
 from ..ports.provided.run_episode import CLEANUP_SECONDS, EPISODE_SECONDS
 from ..ports.required.sandbox_provider import Capabilities, Capability, SandboxSpec
+from .journal_settings import JournalSettings
 from .model_settings import ModelSettings
 from .secret_references import Secret
 from .setting_words import NONE_WORD, Name, Range, Seconds, doc
@@ -51,6 +52,7 @@ class RunPlan:
     )
     cleanup_timeout_seconds: Seconds = CLEANUP_SECONDS
     model: ModelSettings = attrs.field(factory=ModelSettings)
+    journal: JournalSettings = attrs.field(factory=JournalSettings)
     via: Name | None = None
     """The environment server that runs the episodes; None: this process does."""
 
@@ -144,6 +146,7 @@ def plan_of(file: SettingsFile, chosen: Mapping[str, Any]) -> RunPlan:
         episode_timeout_seconds=run.episode_timeout_seconds,
         cleanup_timeout_seconds=run.cleanup_timeout_seconds,
         model=attrs.evolve(file.settings.model, **over_model),
+        journal=file.settings.journal,
     )
     try:
         plan.check()

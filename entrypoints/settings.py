@@ -17,6 +17,7 @@ from ..ports.provided.serve_sessions import Patience
 from ..ports.required.harness import TURN_TIMEOUT_SECONDS
 from ..ports.required.sandbox_provider import Mount, Network, SandboxSpec
 from .environment_settings import EnvironmentServerSettings
+from .journal_settings import JournalSettings
 from .logs import Layout, Level
 from .model_settings import ModelSettings
 from .resources_settings import ResourcesServerSettings
@@ -361,6 +362,10 @@ class Settings:
 
     state: StateSettings = attrs.field(
         factory=StateSettings, metadata=doc("The state folder.")
+    )
+    journal: JournalSettings = attrs.field(
+        factory=JournalSettings,
+        metadata=doc("The journal, and who writes to it."),
     )
     log: LogSettings = attrs.field(factory=LogSettings, metadata=doc("Log lines."))
     run: RunSettings = attrs.field(

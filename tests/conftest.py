@@ -22,8 +22,16 @@ from hypothesis import HealthCheck, Phase, settings
 
 from . import cases, leaks, measured_python, peers
 from .cluster.fixtures import cluster, python_pool, running_cluster
+from .postgres.fixtures import own_postgres, postgres, running_postgres
 
-__all__ = ["cluster", "python_pool", "running_cluster"]
+__all__ = [
+    "cluster",
+    "own_postgres",
+    "postgres",
+    "python_pool",
+    "running_cluster",
+    "running_postgres",
+]
 
 LONG_EXAMPLES = 10_000
 

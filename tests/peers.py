@@ -162,6 +162,29 @@ def _nemo_gym() -> str | None:
     )
 
 
+NOBODY = (65534, 65534)
+"""User and group of a program that does not run as root."""
+
+
+def postgres_program(name: str) -> Path | None:
+    """Return a program of PostgreSQL's server; Debian keeps them off PATH."""
+    places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    folders = [*places, *map(Path, os.get_exec_path())]
+    found = (folder / name for folder in folders)
+    return next((path for path in found if os.access(path, os.X_OK)), None)
+
+
+def _postgres() -> str | None:
+    for name in ("initdb", "postgres"):
+        if postgres_program(name) is None:
+            return f"no {name}: apt-get install postgresql"
+    if os.geteuid() == 0 and shutil.which("setpriv") is None:
+        return "the server does not run as root, and there is no setpriv"
+    if importlib.util.find_spec("psycopg") is None:
+        return "the package psycopg is missing: pip install 'livery[postgres]'"
+    return None
+
+
 def _npm() -> str | None:
     from livery.adapters.npm_registry import RegistryUnknown, read_npm_settings
 
@@ -222,6 +245,7 @@ PROBES: dict[str, Probe] = {
     "nemo_gym": _nemo_gym,
     "npm": _npm,
     "opensandbox": _opensandbox,
+    "postgres": _postgres,
     "python3.8": _python38,
     "root": _root,
 }

@@ -11,12 +11,11 @@ waits for the batch to end: afterwards it is settled whether it was done.
 """
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import anyio
 import attrs
@@ -30,6 +29,17 @@ END_SECONDS_MAX: Final = 5.0
 
 W = TypeVar("W")
 R = TypeVar("R")
+
+
+class Connection(Protocol):
+    """A connection to a database, as far as its thread cares."""
+
+    def close(self) -> None:
+        """Close it; what was committed is kept, whatever it raises."""
+        ...
+
+
+C = TypeVar("C", bound=Connection)
 
 
 @attrs.define(eq=False)
@@ -57,12 +67,12 @@ class _Asker(Generic[R]):
 
 
 @attrs.define(eq=False)
-class DatabaseThread(Generic[W, R]):
+class DatabaseThread(Generic[C, W, R]):
     """One thread, which opens its connection, uses it and closes it."""
 
     name: str
-    connect: Callable[[], sqlite3.Connection]
-    run: Callable[[sqlite3.Connection, Sequence[W]], Sequence[R | Exception]]
+    connect: Callable[[], C]
+    run: Callable[[C, Sequence[W]], Sequence[R | Exception]]
     """Answers a batch, one answer for each piece; what it raises answers them all."""
     answered: Callable[[W, R], None] = lambda _work, _answer: None
     """Told on the event loop of each answer, also where the asker gave up."""
@@ -148,13 +158,13 @@ class DatabaseThread(Generic[W, R]):
         finally:
             self._tell(self._end)
 
-    def _serve(self, connection: sqlite3.Connection) -> None:
+    def _serve(self, connection: C) -> None:
         try:
             while batch := self._take():
                 self._tell(self._deliver, batch, self._answers(connection, batch))
         finally:
-            # What was committed is in the file; tidying it up is for the next one.
-            with suppress(sqlite3.Error):
+            # What was committed is kept; tidying up is for the next one.
+            with suppress(Exception):
                 connection.close()
 
     def _take(self) -> list[_Job[W, R]]:
@@ -177,7 +187,7 @@ class DatabaseThread(Generic[W, R]):
         return batch
 
     def _answers(
-        self, connection: sqlite3.Connection, batch: Sequence[_Job[W, R]]
+        self, connection: C, batch: Sequence[_Job[W, R]]
     ) -> Sequence[R | Exception]:
         works = [job.work for job in batch if job.taken]
         try:

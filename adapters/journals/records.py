@@ -10,7 +10,7 @@ ASCII, so whatever an event holds, no file's encoding can change it.
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from json import JSONDecodeError
 from typing import Final
@@ -126,6 +126,24 @@ def from_record(record: Record) -> Event:
         raise Unreadable(_told(record, codec.event, wrong)) from None
 
 
+def events_of(
+    rows: Sequence[tuple[int, str, str]], *, where: str, after: int, version: int
+) -> tuple[Event, ...]:
+    """Return the events of a stream's rows: version, kind and body.
+
+    Raises:
+        Unreadable: One is missing, or is no event that we know; with the place.
+    """
+    if [its_version for its_version, _, _ in rows] != list(
+        range(after + 1, version + 1)
+    ):
+        raise Unreadable(
+            f"events of {where} are missing: it has {len(rows)}"
+            f" behind version {after} and should be at {version}"
+        )
+    return tuple(_event(where, *row) for row in rows)
+
+
 @attrs.frozen
 class _Codec:
     """How one kind of event is taken apart and put together."""
@@ -151,6 +169,15 @@ _WRONG: Final = (
 _written: Final[Callable[[object], str]] = json.JSONEncoder(
     allow_nan=False, separators=(",", ":")
 ).encode
+
+
+def _event(where: str, version: int, kind: str, body: str) -> Event:
+    try:
+        return from_record(Record(kind, body))
+    except Unreadable as unreadable:
+        raise Unreadable(
+            f"event {version} of {where} cannot be read: {unreadable.reason}"
+        ) from unreadable
 
 
 def _told(record: Record, event: type[Event], wrong: Exception) -> str:

@@ -9,33 +9,24 @@ the same journal works on.
 """
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Final, TypeVar, cast
-from urllib.parse import quote, unquote
 
 import attrs
 
-from ...ports.required.journal import (
-    ENDS,
-    History,
-    JournalUnusable,
-    Stream,
-    StreamMoved,
-)
+from ...ports.required.journal import History, JournalUnusable, Stream, StreamMoved
 from .database_thread import DatabaseThread
-from .records import to_record
 from .sqlite_file import LOCK_SECONDS_MAX, JournalFile
 from .sqlite_reads import Looked, Read, Reader
-from .sqlite_writes import Append, Forget, Write, Writer
-from .waiting import Name, Waiting
+from .sqlite_writes import Writer
+from .waiting import Waiting
+from .writes import Forget, Write, append_of, from_text, name_of, to_text
 
 LOOK_SECONDS: Final = 0.25
 """How often other processes are looked for, while somebody waits."""
-EVENT_CHARACTERS_MAX: Final = 32 * 1024 * 1024
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -52,13 +43,13 @@ async def open_sqlite_journal(
     """
     file = JournalFile(path=path, lock_seconds_max=lock_seconds_max)
     writer, reader, waiting = Writer(file=file), Reader(file=file), Waiting()
-    writes = DatabaseThread[Write, int](
+    writes = DatabaseThread[Connection, Write, int](
         name="journal-writer",
         connect=writer.connect,
         run=writer.run,
         answered=lambda write, version: waiting.tell(write.stream, version),
     )
-    reads = DatabaseThread[Read, object](
+    reads = DatabaseThread[Connection, Read, object](
         name="journal-reader", connect=reader.connect, run=reader.run
     )
     lookout = Lookout(reads=reads, reader=reader, waiting=waiting)
@@ -86,8 +77,8 @@ class SqliteJournal:
     """A journal in one file; `open_sqlite_journal` makes it."""
 
     file: JournalFile
-    writes: DatabaseThread[Write, int]
-    reads: DatabaseThread[Read, object]
+    writes: DatabaseThread[Connection, Write, int]
+    reads: DatabaseThread[Connection, Read, object]
     reader: Reader
     waiting: Waiting
     lookout: "Lookout"
@@ -103,23 +94,13 @@ class SqliteJournal:
             StreamMoved: The stream is not at `expected_version`.
             JournalUnusable: As it says; or an event is too large to be kept.
         """
-        records = tuple(map(to_record, events))
-        for record in records:
-            if len(record.body) > EVENT_CHARACTERS_MAX:
-                raise self._too_large(record.kind, len(record.body))
-        return await self._write(
-            stream,
-            Append(
-                stream=_name(stream),
-                expected=expected_version,
-                records=records,
-                stays_open=not events or type(events[-1]) not in ENDS,
-            ),
-        )
+        where = str(self.file.path)
+        write = append_of(stream, events, expected=expected_version, where=where)
+        return await self._write(stream, write)
 
     async def read(self, stream: Stream[E], *, after: int = 0) -> History[E]:
         """Return the events behind version `after`; none for an unknown stream."""
-        name, behind = _name(stream), max(after, 0)
+        name, behind = name_of(stream), max(after, 0)
         history = await self._read(
             lambda connection: self.reader.history(connection, name, behind)
         )
@@ -128,15 +109,15 @@ class SqliteJournal:
 
     async def open_streams(self, category: str) -> tuple[str, ...]:
         """Return the keys of the category's streams that have not ended (`ENDS`)."""
-        name = _to_text(category)
+        name = to_text(category)
         keys = await self._read(
             lambda connection: self.reader.open_keys(connection, name)
         )
-        return tuple(map(_from_text, keys))
+        return tuple(map(from_text, keys))
 
     async def moved(self, stream: Stream[E], *, after: int) -> int:
         """Wait until the stream is past version `after`, and return its version."""
-        name = _name(stream)
+        name = name_of(stream)
         with self.waiting.at(name) as waiter:
             version = await self._read(
                 lambda connection: self.reader.version(connection, name)
@@ -152,7 +133,7 @@ class SqliteJournal:
         Raises:
             StreamMoved: The stream is not at `expected_version`.
         """
-        forget = Forget(stream=_name(stream), expected=expected_version)
+        forget = Forget(stream=name_of(stream), expected=expected_version)
         await self._write(stream, forget)
 
     async def _write(self, stream: Stream[E], write: Write) -> int:
@@ -167,20 +148,12 @@ class SqliteJournal:
         # The thread carries answers of all kinds; this read gives a T.
         return cast(T, await self.reads.ask(read))
 
-    def _too_large(self, kind: str, characters: int) -> JournalUnusable:
-        return JournalUnusable(
-            where=str(self.file.path),
-            reason=f"an event of kind {kind} has {characters} characters,"
-            f" and {EVENT_CHARACTERS_MAX} is the most",
-            advice="Keep large content as an artifact.",
-        )
-
 
 @attrs.define(kw_only=True)
 class Lookout:
     """Looks for what other processes wrote, as long as somebody waits."""
 
-    reads: DatabaseThread[Read, object]
+    reads: DatabaseThread[Connection, Read, object]
     reader: Reader
     waiting: Waiting
     _timer: asyncio.TimerHandle | None = attrs.field(default=None, init=False)
@@ -222,23 +195,3 @@ class Lookout:
                 raise AssertionError(f"a look gave {seen!r}")
         if self.waiting.names():
             self.look_soon()
-
-
-def _name(stream: Stream[E]) -> Name:
-    return _to_text(stream.category), _to_text(stream.key)
-
-
-def _to_text(name: str) -> str:
-    """Return `name` as a text that SQLite keeps and JSON carries, whatever is in it."""
-    if _AS_IT_IS.fullmatch(name):
-        return name  # Nearly all are, and quoting costs ten times as much as looking.
-    return quote(name, safe=_PLAIN, errors="surrogatepass")
-
-
-def _from_text(text: str) -> str:
-    return unquote(text, errors="surrogatepass")
-
-
-_AS_IT_IS: Final = re.compile(r"[A-Za-z0-9_./-]*")
-_PLAIN: Final = "/ :;,+@=!#$&()*[]{}<>|^?'"
-"""What stands for itself besides letters, digits and `_.-~`."""

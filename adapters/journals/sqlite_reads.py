@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 from ...ports.required.journal import Event, History
-from .records import Record, Unreadable, from_record
+from .records import Unreadable, events_of
 from .sqlite_file import JournalFile
 from .waiting import Name
 
@@ -60,14 +60,12 @@ class Reader:
             return History((), 0)
         version, rows = found
         where = "/".join(stream)
-        wanted = range(after + 1, version + 1)
         records: list[tuple[int, str, str]] = json.loads(rows)
-        if [its_version for its_version, _, _ in records] != list(wanted):
-            raise self.file.damaged(
-                f"events of {where} are missing: it has {len(records)}"
-                f" behind version {after} and should be at {version}"
-            )
-        return History(tuple(self._event(where, *row) for row in records), version)
+        try:
+            events = events_of(records, where=where, after=after, version=version)
+        except Unreadable as unreadable:
+            raise self.file.damaged(unreadable.reason) from unreadable
+        return History(events, version)
 
     def open_keys(
         self, connection: sqlite3.Connection, category: str
@@ -100,14 +98,6 @@ class Reader:
             return self.file.patiently(connection, lambda: read(connection))
         except Exception as failure:  # It answers this read and no other.
             return failure
-
-    def _event(self, where: str, version: int, kind: str, body: str) -> Event:
-        try:
-            return from_record(Record(kind, body))
-        except Unreadable as unreadable:
-            raise self.file.damaged(
-                f"event {version} of {where} cannot be read: {unreadable.reason}"
-            ) from unreadable
 
 
 _SQL_HISTORY: Final = """

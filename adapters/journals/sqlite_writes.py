@@ -17,9 +17,9 @@ from typing import Final, TypeVar
 import attrs
 
 from ...ports.required.journal import StreamMoved
-from .records import Record
 from .sqlite_file import JournalFile
 from .waiting import Name
+from .writes import Append, Forget, Write
 
 HEADS_MAX: Final = 4096
 """How many streams' places are remembered between batches."""
@@ -28,27 +28,6 @@ ROWS_SIZES: Final = (128, 64, 32, 16, 8, 4, 2, 1)
 
 T = TypeVar("T")
 Row = tuple[object, ...]
-
-
-@attrs.frozen(kw_only=True)
-class Append:
-    """Asks for records to be written at the end of a stream."""
-
-    stream: Name
-    expected: int
-    records: tuple[Record, ...]
-    stays_open: bool
-
-
-@attrs.frozen(kw_only=True)
-class Forget:
-    """Asks for a stream to be removed."""
-
-    stream: Name
-    expected: int
-
-
-Write = Append | Forget
 
 
 @attrs.define

@@ -86,7 +86,9 @@ async def open_agent_routes(
     key = state.secret if secret is None else secret.revealed(surroundings.secrets)
     chosen = harness or _harness(file, settings, surroundings)
     async with (
-        standing_on(foundation, state, surroundings.secrets) as ground,
+        standing_on(
+            foundation, state, surroundings.secrets, file.settings.journal
+        ) as ground,
         _open_sessions(file, ground, chosen) as served,
     ):
         yield AgentRoutes(

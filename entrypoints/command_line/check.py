@@ -130,7 +130,9 @@ async def _asked(shared: Shared, folder: Path, file: SettingsFile) -> list[Found
     """Open the state folder, and make a sandbox with each provider."""
     try:
         state = open_state_folder(folder)
-        async with open_foundation(state, shared.secrets) as foundation:
+        async with open_foundation(
+            state, shared.secrets, file.settings.journal
+        ) as foundation:
             works = Found("state folder", Verdict.WORKS, str(folder))
             return [works, *[one async for one in _providers(foundation, file)]]
     except Exception as error:

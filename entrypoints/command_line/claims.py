@@ -102,7 +102,7 @@ async def _opened(
 ) -> AsyncGenerator[tuple[Foundation, Reaper]]:
     state = open_state_folder(folder)
     async with (
-        open_foundation(state, shared.secrets) as foundation,
+        open_foundation(state, shared.secrets, file.settings.journal) as foundation,
         open_reaper(foundation, file) as reaper,
     ):
         yield foundation, reaper

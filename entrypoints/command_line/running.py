@@ -178,7 +178,9 @@ class _Running:
         state = open_state_folder(self.ready.state)
         artifacts = FolderArtifactStore(self.ready.path / ARTIFACTS)
         async with (
-            open_foundation(state, self.shared.secrets) as foundation,
+            open_foundation(
+                state, self.shared.secrets, parts.plan.journal
+            ) as foundation,
             open_provider(
                 foundation,
                 parts.plan.sandbox,

@@ -58,7 +58,9 @@ async def open_environment_server(
         for name in ("resources_url", "agent_url")
     ]
     async with (
-        open_foundation(state, surroundings.secrets) as foundation,
+        open_foundation(
+            state, surroundings.secrets, file.settings.journal
+        ) as foundation,
         open_gym_client() as http,
     ):
         resources_server, agent_server = (

@@ -18,6 +18,7 @@ from ...adapters.nemo_gym import (
 )
 from ...ports.provided.secret_values import SecretValues
 from ..composition import claims_of, open_foundation
+from ..journal_settings import JournalSettings
 from ..plug_ins import Opened, Surroundings
 from ..state_folder import open_state_folder, state_path
 from .blocks import POLL_SECONDS, ExecBlock, OperationsBlock, ProbeBlock
@@ -81,7 +82,7 @@ class Making:
     async def _workshop(self) -> AsyncGenerator[Workshop]:
         secrets = SecretValues()
         state = open_state_folder(state_path(self.state))
-        async with open_foundation(state, secrets) as foundation:
+        async with open_foundation(state, secrets, JournalSettings()) as foundation:
             surroundings = foundation.surroundings(self.block)
             async with self.open(surroundings) as provider:
                 claim, release = claims_of(foundation, provider)

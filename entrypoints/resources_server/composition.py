@@ -150,7 +150,7 @@ async def open_resources(
     tokens = SessionTokens(key, settings.token_header)
     async with AsyncExitStack() as stack:
         foundation = await stack.enter_async_context(
-            standing_on(foundation, state, surroundings.secrets)
+            standing_on(foundation, state, surroundings.secrets, file.settings.journal)
         )
         if provider is None:
             opening = _open_provider(file, foundation, settings)

@@ -124,6 +124,19 @@ class JournalUnusable(Fault):
 
 
 @attrs.frozen
+class LeaseLost(Fault):
+    """This process was taken for dead, and others go on with what it had."""
+
+    kind: ClassVar[str] = "lease_lost"
+    message: ClassVar[str] = (
+        "{holder} was not heard of for longer than its lease, and others have taken over"
+        " what it had: it writes nothing any more. Start it again."
+    )
+
+    holder: str
+
+
+@attrs.frozen
 class JournalTooNew(Fault):
     """A newer version of Livery wrote it."""
 
@@ -141,7 +154,9 @@ class JournalTooNew(Fault):
 class Journal(Protocol):
     """A durable log of domain events.
 
-    Every method may raise `JournalUnusable`.
+    Every method may raise `JournalUnusable`. Where processes have leases, those that
+    write may raise `LeaseLost`: whoever was said to be dead (`Holders`) writes nothing
+    any more, also if it was only slow.
     """
 
     async def append(

@@ -98,6 +98,7 @@ def test_each_timeout_has_its_own_name_and_tells_its_error() -> None:
 
     assert set(told) == {
         "close_timeout_seconds",
+        "lease_seconds",
         "disconnect_grace_seconds",
         "gateway_ready_timeout_seconds",
         "idle_timeout_seconds",

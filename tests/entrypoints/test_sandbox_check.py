@@ -11,6 +11,7 @@ import pytest
 from livery.adapters.artifacts.memory import MemoryArtifactStore
 from livery.adapters.harnesses.nop import NopHarness
 from livery.entrypoints.composition import Foundation, Parts, open_foundation, prepare
+from livery.entrypoints.journal_settings import JournalSettings
 from livery.entrypoints.model_settings import ModelSettings
 from livery.entrypoints.plug_ins import Surroundings
 from livery.entrypoints.run_plan import plan_of
@@ -45,7 +46,7 @@ async def prepared(
     plan = attrs.evolve(plan_of(SettingsFile(), chosen), model=MODEL)
     source = str(task_file(folder, *rows))
     parts = prepare(plan, source, SettingsFile(), surroundings)
-    async with open_foundation(state, SecretValues()) as foundation:
+    async with open_foundation(state, SecretValues(), JournalSettings()) as foundation:
         yield parts, foundation
 
 

@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both journals keep the port's promises."""
+"""Every journal keeps the port's promises."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    nullcontext,
+)
 from pathlib import Path
 
 import pytest
 
 from livery.adapters.journals import MemoryJournal, open_sqlite_journal
+from livery.adapters.postgres_journal import Database, open_postgres_journal
 from livery.ports.contracts.cases import Case
 from livery.ports.contracts.journal import CASES, JournalContext
+from livery.ports.required.journal import Journal
 
 from ..contracts.parameters import parameters
+from ..postgres.server import Postgres
 
 pytestmark = pytest.mark.anyio
 
+LEASE_SECONDS = 600.0
 ALL = parameters(CASES, capabilities=frozenset(), hooks=frozenset({"open_again"}))
 
 
@@ -41,6 +49,32 @@ async def test_a_journal_in_memory(case: Case[JournalContext]) -> None:
 async def test_a_journal_in_sqlite(case: Case[JournalContext], tmp_path: Path) -> None:
     async with on_disk(tmp_path) as context:
         await case.run(context)
+
+
+@asynccontextmanager
+async def in_postgres(database: Database) -> AsyncGenerator[JournalContext]:
+    # Two processes, each with a lease of its own.
+    def opened() -> AbstractAsyncContextManager[Journal]:
+        return open_postgres_journal(database, lease_seconds=LEASE_SECONDS)
+
+    async with opened() as journal:
+        yield JournalContext(journal=journal, open_again=opened)
+
+
+@pytest.mark.peer("postgres")
+@pytest.mark.parametrize("case", ALL)
+async def test_a_journal_in_postgres(
+    case: Case[JournalContext], postgres: Postgres
+) -> None:
+    async with in_postgres(postgres.database()) as context:
+        await case.run(context)
+
+
+@pytest.mark.peer("postgres")
+async def test_one_postgres_journal_serves_all_cases(postgres: Postgres) -> None:
+    async with in_postgres(postgres.database()) as context:
+        for case in CASES:
+            await case.run(context)
 
 
 async def test_one_journal_serves_all_cases(tmp_path: Path) -> None:

@@ -45,8 +45,10 @@ class Stable:
 
 
 @asynccontextmanager
-async def opened(stable: Stable) -> AsyncGenerator[DatabaseThread[int, int]]:
-    thread = DatabaseThread[int, int](
+async def opened(
+    stable: Stable,
+) -> AsyncGenerator[DatabaseThread[sqlite3.Connection, int, int]]:
+    thread = DatabaseThread[sqlite3.Connection, int, int](
         name="test-thread",
         connect=lambda: sqlite3.connect(":memory:"),
         run=stable.run,
@@ -169,7 +171,7 @@ async def test_who_cannot_connect_says_why_and_leaves_no_thread() -> None:
     def connect() -> sqlite3.Connection:
         raise ZeroDivisionError
 
-    thread = DatabaseThread[int, int](
+    thread = DatabaseThread[sqlite3.Connection, int, int](
         name="test-thread", connect=connect, run=Stable().run
     )
 

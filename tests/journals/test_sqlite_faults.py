@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from livery.adapters.journals import open_sqlite_journal
-from livery.adapters.journals.sqlite import EVENT_CHARACTERS_MAX
+from livery.adapters.journals.writes import EVENT_CHARACTERS_MAX
 from livery.ports.required.journal import Journal, JournalUnusable
 
 from .disks import small_disk
