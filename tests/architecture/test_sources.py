@@ -35,7 +35,6 @@ VAGUE_PARTS = {"manager", "managers", "helper", "helpers", "util", "utils", "imp
 VAGUE_NAMES = {"base", "data", "handle", "info", "process", "common", "misc"}
 TWINS = {
     "box": "sandbox",
-    "lease": "claim",
     "rollout": "episode",
     "trajectory": "episode",
     "backend": "provider",
