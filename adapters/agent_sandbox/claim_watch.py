@@ -54,6 +54,8 @@ class Followed:
     is_gone: bool = False
     trouble: ClusterRefused | None = None
     """Why nothing can be known of it at the moment, and trying again is no use."""
+    missed_by: str | None = None
+    """The version of a list that did not hold it, while nobody knew its UID."""
     _early: list[tuple[ClaimFacts, bool]] = attrs.field(
         factory=list[tuple[ClaimFacts, bool]], init=False
     )
@@ -112,6 +114,7 @@ class ClaimWatch:
         self._followed: dict[str, list[Followed]] = {}
         self._wanted = anyio.Event()
         self._version: str | None = None
+        self._must_list = True
         self._watching: anyio.CancelScope | None = None
         self._refused_since: float | None = None
         self.watches_opened = 0
@@ -137,6 +140,19 @@ class ClaimWatch:
             if not self._followed and self._watching is not None:
                 self._watching.cancel()
 
+    def is_made(self, followed: Followed, facts: ClaimFacts) -> None:
+        """Tell which claim it is that has the name of a followed one.
+
+        A list of before may have come too late to hold it: made and deleted between
+        two looks. Then no event will tell its end, and a new list has to.
+        """
+        followed.is_made(facts)
+        if followed.missed_by is None or _is_newer(facts.version, followed.missed_by):
+            return
+        self._must_list = True
+        if self._watching is not None:
+            self._watching.cancel()
+
     async def run(self) -> None:
         """Watch for as long as anything is followed, whatever happens to a watch."""
         pause = PAUSE_SECONDS_FIRST
@@ -144,7 +160,9 @@ class ClaimWatch:
             await self._until_wanted()
             age, begun = self._cluster.age, time.monotonic()
             try:
-                if self._version is None:
+                if self._version is None or self._must_list:
+                    self._must_list = False
+                    self._version = None
                     self._version = await self._list()
                     self._tell_trouble(None)
                 await self._watch()
@@ -196,7 +214,6 @@ class ClaimWatch:
     async def _list(self) -> str:
         """Take what is there now, and return the version from which to watch."""
         version, there = "", dict[str, str]()
-        known = [each for each in self._all() if each.uid is not None]
         pages = self._cluster.pages(CLAIM, self._namespace, selector=self._selector)
         async for page in pages:
             version = text(part(page, "metadata"), "resourceVersion")
@@ -207,8 +224,10 @@ class ClaimWatch:
                     there[name] = facts.uid
                     self._take(facts, is_gone=False)
         self.lists_done += 1
-        for followed in known:
-            if there.get(followed.name) != followed.uid and not followed.is_gone:
+        for followed in self._all():
+            if followed.uid is None:
+                followed.missed_by = version
+            elif there.get(followed.name) != followed.uid and not followed.is_gone:
                 await self._look_for(followed)
         return version
 
@@ -335,6 +354,11 @@ def _code(event: Words) -> int | None:
 
 def _is_older(facts: ClaimFacts, known: ClaimFacts) -> bool:
     """Whether a list that was asked for earlier told this later."""
-    if not (facts.version.isdigit() and known.version.isdigit()):
+    return _is_newer(known.version, facts.version)
+
+
+def _is_newer(version: str, other: str) -> bool:
+    """Whether a version is seen to be newer than another; both may be no numbers."""
+    if not (version.isdigit() and other.isdigit()):
         return False
-    return int(facts.version) < int(known.version)
+    return int(version) > int(other)

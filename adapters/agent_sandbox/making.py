@@ -93,7 +93,7 @@ class Making:
         """
         with self.watch.follow(claim_name(self.label.claim)) as followed:
             facts, is_ours = await self._claim()
-            followed.is_made(facts)
+            self.watch.is_made(followed, facts)
             try:
                 # Whoever gave up meanwhile is told now, when it can be undone.
                 await anyio.lowlevel.checkpoint()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims: bound, failed with the cluster's own words, given up, adopted, ended."""
 
+import json
 import time
 from pathlib import Path
 
@@ -29,7 +30,8 @@ from livery.ports.required.sandbox_provider import (
     SpecRefused,
 )
 
-from .fake_cluster import cuts, says
+from ..model_gateway.upstream import answer
+from .fake_cluster import Stream, cuts, says
 from .stand_in import (
     OWNER,
     SOON_SECONDS,
@@ -244,6 +246,26 @@ async def test_a_claim_that_another_deletes_is_told(tmp_path: Path) -> None:
             tasks.start_soon(delete)
             with pytest.raises(CreateFailed, match="deleted by another"):
                 await at.provider.create(label, slow(at))
+
+
+async def test_a_claim_that_no_list_and_no_event_ever_showed_is_told(
+    tmp_path: Path,
+) -> None:
+    async with stable(tmp_path) as at:
+        label = new_label()
+
+        async def comes_and_goes(stream: Stream) -> bool:
+            made = at.cluster.put("sandboxclaims", name_of(label), {"metadata": {}})
+            at.cluster.drop("sandboxclaims", name_of(label))
+            # The watch begins after its end: only then its maker hears of it.
+            await until(lambda: at.cluster.watches_now == 1)
+            await stream.send(answer(201, json.dumps(made).encode()))
+            return True
+
+        at.cluster.will("create", comes_and_goes)
+        with pytest.raises(CreateFailed, match="deleted by another"):
+            await at.provider.create(label, slow(at))
+        assert at.cluster.watches_most == 1
 
 
 async def test_a_claim_that_is_never_bound_is_told_with_its_last_words(
