@@ -60,8 +60,13 @@ class McpEndpoint:
 
     @property
     def route(self) -> Route:
-        """The route of it."""
-        return Route(PATH, self, methods=["GET", "POST", "DELETE"])
+        """The route of it: requests alone.
+
+        A client that asks for a stream of what the server has to say is told that
+        there is none: 405, as the protocol has it. The library would keep one open
+        for each session, with a task that outlives its server, and say nothing.
+        """
+        return Route(PATH, self, methods=["POST"])
 
 
 @asynccontextmanager
