@@ -109,22 +109,30 @@ TURNS: Final[Mapping[str, Callable[[], tuple[Turn, ...]]]] = {
 }
 
 
-def task(way: str) -> Task:
-    """Return the task, with its apps reached that way."""
-    return next(one for one in DeskTasks(way).tasks() if one.task_id == TASK)
+def task(way: str, name: TaskId = TASK) -> Task:
+    """Return a task, with its apps reached that way."""
+    return next(one for one in DeskTasks(way).tasks() if one.task_id == name)
 
 
-def model(way: str) -> Choice:
-    """Return the model that solves the task that way."""
-    turns: tuple[Turn, ...] = (*TURNS[way](), "It is sent.")
+def model(*turns: Turn) -> Choice:
+    """Return the model that takes these turns and then says that it is done."""
 
     def choice(body: dict[str, Any]) -> Turn:
         messages = body["messages"]
-        if "customers.csv" not in str(messages[0]):
-            return "Nothing of the kind."
-        return turns[sum(message["role"] == "assistant" for message in messages)]
+        if not any(tool["name"] == "Bash" for tool in body.get("tools", ())):
+            return "Nothing of the kind."  # Not the agent's own conversation.
+        said = sum(message["role"] == "assistant" for message in messages)
+        return (*turns, "It is done.")[said]
 
     return choice
+
+
+def by_tools(name: TaskId) -> tuple[Turn, ...]:
+    """Return the turns that solve a task by the tools of its server."""
+    return tuple(
+        (f"mcp__office__{call.tool}", dict(call.arguments))
+        for call in DeskTasks().calls(name)
+    )
 
 
 def results(asked: dict[str, Any]) -> list[str]:
@@ -142,13 +150,13 @@ def results(asked: dict[str, Any]) -> list[str]:
     return found
 
 
-def run_body(way: str) -> dict[str, Any]:
+def run_body(one: Task) -> dict[str, Any]:
     """Return what `/run` is asked."""
-    one = task(way)
+    name = one.task_id
     return {
-        "episode_id": {"rollout_id": f"office-{way}"},
+        "episode_id": {"rollout_id": "office"},
         "task": {
-            "task_id": {"taskset": TASK.taskset, "task_id": TASK.task_id},
+            "task_id": {"taskset": name.taskset, "task_id": name.task_id},
             "task_input": {
                 "responses_create_params": one.responses_create_params,
                 "task_data": one.task_data,

@@ -49,7 +49,7 @@ async def test_it_moves_a_file_by_its_path_and_is_refused_a_pasted_one(
     owner = f"livery.owner={open_state_folder(state).owner}"
     world = offices.WatchedDesk(look=lambda: raw_engine.labelled(owner))
     transports = "" if way == "commands" else '"mcp"'
-    async with scripted_model(choice=offices.model(way)) as model:
+    async with scripted_model(choice=offices.model(*offices.TURNS[way]())) as model:
         path = tmp_path / "livery.toml"
         path.write_text(
             mending.settings(
@@ -60,7 +60,7 @@ async def test_it_moves_a_file_by_its_path_and_is_refused_a_pasted_one(
             )
         )
         async with offices.environment(path, state, world) as client:
-            reply = await client.post("/run", json=offices.run_body(way))
+            reply = await client.post("/run", json=offices.run_body(offices.task(way)))
 
     row: dict[str, Any] = reply.json()
     assert row["failure"] is None, row

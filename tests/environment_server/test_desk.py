@@ -26,6 +26,8 @@ STEPPED = """
 max_steps = 50
 resources_tool_transports = ["mcp"]
 """
+LONGER = "share-handbook"
+"""A task whose solution takes two turns."""
 
 
 def test_a_run_over_the_office_solves_its_tasks(tmp_path: Path) -> None:
@@ -43,6 +45,15 @@ def with_a_call_left_over(tasks: DeskTasks, task: TaskId) -> tuple[ScriptedTurn,
     """Return the turns that solve the task, with one more call in the last step."""
     *before, last = solving(tasks)(task)
     return (*before, ScriptedTurn(calls=(*last.calls, *last.calls)))
+
+
+def model_calls(row: Any) -> int:
+    """Return how often the model was asked, by what was observed."""
+    return sum(
+        len(record["model_calls"])
+        for record in row["result"]["ng_agent_observations"]["records"]
+        if record["kind"] == "agent_invocation"
+    )
 
 
 async def graded(folder: Path, task: Task, harness: SimpleHarness) -> Any:
@@ -83,7 +94,7 @@ async def test_a_task_that_completes_takes_its_calls_and_refuses_the_one_left_ov
     tmp_path: Path,
 ) -> None:
     tasks = DeskTasks()
-    task = next(iter(tasks.tasks()))
+    task = next(one for one in tasks.tasks() if one.task_id.task_id == LONGER)
     turns = with_a_call_left_over(tasks, task.task_id)
     harness = SimpleHarness(
         config=SimpleConfig(stepwise=True), script=lambda _: (*turns, *turns)
@@ -95,7 +106,9 @@ async def test_a_task_that_completes_takes_its_calls_and_refuses_the_one_left_ov
     output = row["result"]["response"]["output"]
     calls = [item for item in output if item["type"] == "function_call"]
     results = [i["output"] for i in output if i["type"] == "function_call_output"]
+    assert len(turns) == 2
     assert len(calls) == len(turns) + 1
+    assert model_calls(row) == len(turns)
     assert "409" in results[-1], results
     assert row["result"]["reward"] == 1.0
 
@@ -119,4 +132,5 @@ async def test_a_task_that_does_not_complete_takes_its_calls_and_one_answer(
         *["function_call", "function_call_output"] * 2,
         "message",
     ]
+    assert model_calls(row) == 2 + 1
     assert row["result"]["reward"] == 0.0
