@@ -6,7 +6,7 @@ and its way into all sandboxes together is bounded.
 """
 
 import platform
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -39,6 +39,8 @@ from ..ports.required.sandbox_provider import (
     SandboxProvider,
     SandboxSpec,
 )
+from ..ports.required.sandbox_streams import Dial, DuplexStream
+from ..ports.required.tool_servers import ToolServers
 from .model_settings import ModelSettings
 from .plug_ins import ExtraMissing
 
@@ -109,8 +111,22 @@ class Tailor:
             program=self.program,
             model=None if self.gateway is None else self.gateway.reach,
             keeps_prefix=self.keeps_prefix,
-            dial=dial_url,
+            dial=_dialling(HostToolServers()),
         )
+
+
+def _dialling(servers: ToolServers) -> Callable[[str], Dial]:
+    """Return what gives the connection to where a sandbox may have the tools at a URL."""
+
+    def dial_of(url: str) -> Dial:
+        dial_url(url)  # It raises `BadTarget` for what no relay can carry.
+
+        async def dial() -> DuplexStream:
+            return await dial_url(await servers.for_sandboxes(url))()
+
+        return dial
+
+    return dial_of
 
 
 def tools_check(sites: Mapping[str, Site]) -> CheckTools:

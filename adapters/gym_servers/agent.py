@@ -16,9 +16,9 @@ from ...domain.failures import (
 )
 from ...domain.tasks import EpisodeId, TaskId
 from ...ports.required.participants import AgentClosed, Lent, Turn
+from ...ports.required.tool_servers import ABOUT
 from .asking import GymServer, Jar, Reply, Step
 from .wire_names import (
-    ABOUT,
     OUTCOME_HEADER,
     UPSTREAM_HEADER,
     AboutAgent,

@@ -19,9 +19,6 @@ UPSTREAM_HEADER: Final = "x-livery-upstream-failed"
 STILLNESS_HEADER: Final = "x-livery-stillness"
 """Why nothing of the harness can still write, by the agent's word."""
 
-ABOUT: Final = "x-livery"
-"""Where the OpenAPI document of an agent server of ours tells what it can do."""
-
 
 @attrs.frozen(kw_only=True)
 class AboutAgent:

@@ -6,6 +6,7 @@ import attrs
 
 from ...ports.required.harness import ToolAccess
 from ..worker_scripts import tool_servers
+from .sandbox_side import sandbox_side
 
 LOOKS_MAX = 8
 """How many threads look at once."""
@@ -36,3 +37,7 @@ class HostToolServers:
             tool_servers.unreachable, servers, seconds, limiter=self._looks
         )
         return tuple((one["name"], one["reason"]) for one in found)
+
+    async def for_sandboxes(self, url: str) -> str:
+        """Return where a relay is to lead; raises as `sandbox_side` does."""
+        return await anyio.to_thread.run_sync(sandbox_side, url, limiter=self._looks)

@@ -74,7 +74,7 @@ def _why_not(server: dict[str, Any], until: float) -> str:
         try:
             status = _status(server, max(left, 0.1))
         except (OSError, http.client.HTTPException, ValueError) as fault:
-            reason = _told(fault)
+            reason = reason_of(fault)
             continue
         if server["kind"] != "mcp" or status < _FAILED:
             return ""
@@ -125,7 +125,8 @@ def _answer(
             return told.code, ""
 
 
-def _told(fault: Exception) -> str:
+def reason_of(fault: Exception) -> str:
+    """Return in few words why somebody could not be asked."""
     reason: object = getattr(fault, "reason", None) or fault
     if isinstance(reason, socket.timeout):
         return "it does not answer in time"

@@ -3,7 +3,8 @@
 
 from typing import Final
 
-from ...adapters.gym_servers.wire_names import ABOUT, AboutAgent
+from ...adapters.gym_servers.wire_names import AboutAgent
+from ...ports.required.tool_servers import ABOUT
 from ..http_serving.bodies import Schema
 from ..http_serving.openapi import Document, document_of, posted
 from .bodies import ACTIVATE, CLOSE, SEED

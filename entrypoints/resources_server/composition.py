@@ -180,6 +180,7 @@ async def open_resources(
             cookies=SessionCookies(settings.cookie_name, key, key=COOKIE_KEY),
             tokens=tokens,
             server_name=name,
+            sandbox_url=address_of(listener),
             networks=to_networks(settings.trusted_networks),
             body_bytes_max=settings.body_bytes_max,
             secrets=surroundings.secrets,

@@ -55,6 +55,8 @@ class ControlRoutes:
     tokens: SessionTokens
     server_name: str
     """What the server of the tools is called."""
+    sandbox_url: str
+    """Where the routes for sandboxes are, and nothing else."""
     networks: tuple[Network, ...]
     body_bytes_max: int
     secrets: SecretValues
@@ -88,7 +90,7 @@ class ControlRoutes:
                 for prefix in PREFIXES
                 for path, endpoint in got.items()
             ),
-            Route("/openapi.json", guarded(_described), methods=["GET"]),
+            Route("/openapi.json", guarded(self._described), methods=["GET"]),
             *self.health(),
         ]
 
@@ -164,6 +166,9 @@ class ControlRoutes:
     async def _aggregate(self, asked: Asked) -> Answer:
         return Answer(JSONResponse(aggregate(to_rows(asked.body))))
 
+    async def _described(self, request: Request) -> Response:
+        return JSONResponse(document(self.sandbox_url))
+
     async def _conflict(
         self, session: ResourcesSessionId, error: Refusal
     ) -> JSONResponse:
@@ -173,7 +178,3 @@ class ControlRoutes:
 
 async def _reverify_mode(request: Request) -> Response:
     return JSONResponse(REVERIFY_MODE)
-
-
-async def _described(request: Request) -> Response:
-    return JSONResponse(document())

@@ -3,6 +3,7 @@
 
 from typing import Final
 
+from ...ports.required.tool_servers import ABOUT, SANDBOX_URL
 from ..http_serving.bodies import Schema
 from ..http_serving.openapi import Document, document_of, got, posted
 from .bodies import AGGREGATE, CLOSE, SEED, VERIFY
@@ -60,8 +61,8 @@ _KEY: Final[Schema] = {
 }
 
 
-def document() -> Document:
-    """Return the document."""
+def document(sandbox_url: str) -> Document:
+    """Return the document; `sandbox_url` is for agents whose relays lead there."""
     conflict: Schema = {"type": "object"}
     paths: Document = {
         "/seed_session": {"post": posted("Build a session's world.", SEED, _SEEDED)},
@@ -90,4 +91,5 @@ def document() -> Document:
         }
         for path, operations in paths.items()
     }
-    return document_of("Livery resources server", {**paths, **keyed})
+    made = document_of("Livery resources server", {**paths, **keyed})
+    return {**made, "info": {**made["info"], ABOUT: {SANDBOX_URL: sandbox_url}}}

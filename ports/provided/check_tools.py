@@ -54,12 +54,27 @@ class CheckTools:
             return
         if sandbox is None or not inside or self.is_relayed(sandbox):
             where = HOST
+            if sandbox is not None and inside:
+                needed = await self._as_relayed(needed)
             found = await self.servers.unreachable(needed, seconds=REACH_SECONDS)
         else:
             where = SANDBOX
             found = await self._from_inside(sandbox, needed)
         for name, reason in found:
             raise ToolsUnreachable(name, where, reason)
+
+    async def _as_relayed(
+        self, tools: tuple[ToolAccess, ...]
+    ) -> tuple[ToolAccess, ...]:
+        """Return the tools where a relay leads to them."""
+        found: list[ToolAccess] = []
+        for tool in tools:
+            try:
+                url = await self.servers.for_sandboxes(tool.url)
+            except OSError as fault:
+                raise ToolsUnreachable(tool.name, HOST, str(fault)) from fault
+            found.append(attrs.evolve(tool, url=url))
+        return tuple(found)
 
     async def _from_inside(
         self, sandbox: Sandbox, tools: tuple[ToolAccess, ...]

@@ -68,6 +68,8 @@ async def test_it_moves_a_file_by_its_path_and_is_refused_a_pasted_one(
     assert (verdict["reward"], verdict["mask_sample"]) == (1.0, False), told
     assert len([one for one in told if offices.REFUSED in one]) == 1, told
     assert offices.FILE_BYTES in [one.strip() for one in told], told
+    # The model's relay asks for a placeholder, and those of tools and apps know nothing.
+    assert {*told[0].splitlines()} == {"knocked 401", "knocked 404"}, told[0]
     assert offices.FILE_WORDS not in json.dumps(model.asked)
     assert all(mending.REAL in head for head in model.heads)
     assert world.seen == [()], "the container was there while it was judged"

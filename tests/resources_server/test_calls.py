@@ -133,10 +133,12 @@ async def test_the_endpoints_are_documented_for_who_has_a_token(tmp_path: Path) 
             await server.get("/files/x"),
             await over_mcp(server, "wrong", "tools/list"),
         ]
+        streamed = await server.get("/mcp", token=token_of(server))
 
     paths = [one["path"] for one in told.json()["endpoints"]]
     assert paths == ["/api/box/put", "/api/box/attach", "/api/box/export"]
     assert [reply.status_code for reply in strangers] == [401] * len(strangers)
+    assert streamed.status_code == 405, "there is no stream of what a server says"
 
 
 async def test_only_trusted_networks_drive_sessions(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ class ToolServer:
     status: int = 200
     session: str | None = None
     location: str | None = None
+    described: bytes | None = None
+    """Its OpenAPI document, where it has one."""
     port: int = 0
     asked: list[tuple[str, str, dict[str, str], bytes]] = attrs.field(
         factory=list[tuple[str, str, dict[str, str], bytes]]
@@ -78,7 +80,14 @@ def tool_server(
             self.wfile.write(answer)
 
         def do_GET(self) -> None:
-            self.do_POST()
+            if self.path != "/openapi.json":
+                self.do_POST()
+                return
+            told.asked.append((self.command, self.path, dict(self.headers), b""))
+            self.send_response(200 if told.described is not None else 404)
+            self.send_header("content-length", str(len(told.described or b"")))
+            self.end_headers()
+            self.wfile.write(told.described or b"")
 
         def do_DELETE(self) -> None:
             self.do_POST()

@@ -43,6 +43,9 @@ class Noting:
         self.asked += [tool.name for tool in tools]
         return tuple((tool.name, "no") for tool in tools if tool.name == "gone")
 
+    async def for_sandboxes(self, url: str) -> str:
+        return url
+
 
 async def test_a_harness_in_the_sandbox_is_looked_for_from_there(
     tmp_path: Path,
