@@ -32,6 +32,7 @@ from livery.ports.required.sandbox_provider import SandboxSpec
 
 from . import checks
 from .chance import Chance
+from .in_order import numbered_scopes, numbering
 from .outside import (
     LATE_SECONDS_MAX,
     PROVIDER,
@@ -78,6 +79,11 @@ class Story:
 
 def simulate(seed: int) -> Story:
     """Play one seed to its end."""
+    with numbered_scopes():
+        return _played(seed)
+
+
+def _played(seed: int) -> Story:
     chance = Chance(seed)
     roughness = chance.one_of("roughness", 0.0, 0.0, 0.02, 0.1, 0.25)
     lifetime_seconds = chance.one_of("lifetime", 3600.0, 3600.0, 300.0)
@@ -234,7 +240,7 @@ def _live(life: _Life) -> bool:
     name = f"process-{life.number}"
     process = Process(outside, name, OWNER, steps, calm=life.calm)
     outside.note(f"{name} begins")
-    loop = {"loop_factory": leaping_loop(outside.clock)}
+    loop = {"loop_factory": numbering(leaping_loop(outside.clock))}
     try:
         anyio.run(life.live, process, backend_options=loop)
     except BaseException:

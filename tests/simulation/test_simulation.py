@@ -46,6 +46,11 @@ def test_no_rule_is_broken_in_thousands_of_stories(first: int) -> None:
     play(first, BATCH)
 
 
-@pytest.mark.parametrize("seed", range(0, 40, 4))
+SEEDS_ONCE_TOLD_IN_TWO_WAYS = (36, 99)
+"""Who was cancelled with others was so in the order of addresses."""
+
+
+@pytest.mark.parametrize("seed", [*range(0, 36, 4), *SEEDS_ONCE_TOLD_IN_TWO_WAYS])
 def test_a_seed_tells_the_same_story_again(seed: int) -> None:
-    assert simulate(seed).told == simulate(seed).told
+    first, *again = [simulate(seed).told for _ in range(3)]
+    assert again == [first, first]
