@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Places: so many of a thing at once, counted over all processes on one journal.
 
-Each place is a log of its own with one fact at most: who has it. A place is given
-back by forgetting its log, so places that come and go leave nothing behind. A place
-whose holder has died is free.
+Each place is a log of its own: who has it. A place is given back by forgetting its
+log, so places that come and go leave nothing behind. A place whose holder has died is
+taken over from just that holder: of two that see it free, one has it.
 """
 
 from typing import ClassVar, Final
@@ -17,8 +17,8 @@ from .refusals import Refusal
 
 
 @attrs.frozen(kw_only=True)
-class TakePlace:
-    """Asks for the place."""
+class PlaceTaken:
+    """The ticket has the place."""
 
     ticket: Ticket
     holder: Holder
@@ -26,11 +26,12 @@ class TakePlace:
 
 
 @attrs.frozen(kw_only=True)
-class PlaceTaken:
-    """The ticket has the place."""
+class TakePlace:
+    """Asks for the place; `taken_from` is what a dead process left of it."""
 
     ticket: Ticket
     holder: Holder
+    taken_from: PlaceTaken | None = None
     at: Instant
 
 
@@ -58,7 +59,7 @@ def decide(place: Place, command: TakePlace) -> tuple[PlaceTaken, ...]:
         PlaceIsTaken: As it says.
     """
     standing = place.taken
-    if standing is None:
+    if standing is None or standing == command.taken_from:
         return (
             PlaceTaken(ticket=command.ticket, holder=command.holder, at=command.at),
         )
@@ -69,7 +70,6 @@ def decide(place: Place, command: TakePlace) -> tuple[PlaceTaken, ...]:
 
 def evolve(place: Place, event: PlaceTaken) -> Place:
     """Return the place after `event`."""
-    assert place.taken is None, "a place is taken once, and then forgotten"
     return attrs.evolve(place, taken=event)
 
 

@@ -14,13 +14,21 @@ import attrs
 
 from ...adapters.artifacts.folder import FolderArtifactStore
 from ...adapters.worker_scripts import program
+from ...domain.admissions import Ticket
+from ...domain.agent_sessions import AgentSessionId
 from ...domain.claims import ClaimId
 from ...ports.provided.activate_harness import ActivateHarness
+from ...ports.provided.admit_over_workers import AdmitOverWorkers
 from ...ports.provided.admit_sessions import AdmitSessions
 from ...ports.provided.agent_sessions import AgentSessions
 from ...ports.provided.sandbox_programs import SandboxProgram
 from ...ports.provided.serve_sessions import Patience, ServedSessions, serve_sessions
-from ...ports.provided.session_sandboxes import OwnSandboxes, SessionSandboxes
+from ...ports.provided.session_sandboxes import (
+    OwnSandboxes,
+    SessionSandboxes,
+    has_own_sandbox,
+)
+from ...ports.provided.shared_places import SharedPlaces
 from ...ports.required.harness import Harness, is_on_host
 from ...ports.required.sandbox import Sandbox
 from ...ports.required.sandbox_provider import ClaimLabel, Network, SandboxProvider
@@ -44,6 +52,8 @@ from ..state_folder import StateFolder
 from .app import COOKIE_KEY, AgentRoutes
 
 ARTIFACTS: Final = "artifacts"
+PLACES: Final = "agent_sessions"
+"""The name of the places that all agent servers on a journal share."""
 SUPERVISOR: Final = "supervisor"
 THIS_HOST: Final = "local"
 """The provider whose sandboxes are folders and processes of this host."""
@@ -156,15 +166,36 @@ async def _open_sessions(
             among_others=True,
             outfit=tailor.outfit(sites, artifacts),
         )
-        admit = AdmitSessions(
+        admit = _admission(foundation, settings)
+        yield await stack.enter_async_context(
+            serve_sessions(sessions, admit, _patience(settings))
+        )
+
+
+def _admission(
+    foundation: Foundation, settings: AgentServerSettings
+) -> AdmitOverWorkers:
+    journal = foundation.journal
+
+    async def outlives(ticket: Ticket) -> bool:
+        return await has_own_sandbox(journal, AgentSessionId(ticket))
+
+    return AdmitOverWorkers(
+        queue=AdmitSessions(
             clock=foundation.clock,
             places=settings.concurrency,
             patience_seconds=settings.seed_wait_seconds or 0.0,
             waiting_max=settings.seeds_waiting_max,
-        )
-        yield await stack.enter_async_context(
-            serve_sessions(sessions, admit, _patience(settings))
-        )
+        ),
+        shared=SharedPlaces(
+            journal=journal,
+            clock=foundation.clock,
+            holders=foundation.holders,
+            name=PLACES,
+            places=settings.concurrency,
+            outlives=outlives,
+        ),
+    )
 
 
 async def _check_python(sandbox: Sandbox) -> None:

@@ -30,7 +30,7 @@ from ...domain.requests import request_digest
 from ...domain.tasks import EpisodeId
 from ..required.faults import Fault
 from ..required.journal import StreamMoved, agent_session_stream
-from .admit_sessions import AdmitSessions
+from .admit_over_workers import AdmitOverWorkers
 from .agent_sessions import AgentSessions
 from .log_context import logged_as
 from .session_grants import SessionGrant, grant_digest
@@ -76,7 +76,7 @@ class ServedSessions:
     """The sessions that this process serves."""
 
     sessions: AgentSessions
-    admit: AdmitSessions
+    admit: AdmitOverWorkers
     patience: Patience
     group: anyio.abc.TaskGroup
     calls: SharedCalls
@@ -114,7 +114,7 @@ class ServedSessions:
         """Set a session up; equal seeds share one setup.
 
         Raises:
-            Refusal, Fault: As `AgentSessions.seed` and `AdmitSessions.admit` say.
+            Refusal, Fault: As `AgentSessions.seed` and `AdmitOverWorkers.admit` say.
         """
         self._check_open(session)
         await self.calls(
@@ -189,7 +189,7 @@ class ServedSessions:
                     del self._seeding[session]
                     # Refused, undone, or set up by another server meanwhile.
                     if session not in self.sessions.open_here:
-                        self.admit.leave(Ticket(session))
+                        await self.admit.leave(Ticket(session))
             self._follow(session)
 
     async def _activate(
@@ -220,7 +220,7 @@ class ServedSessions:
                     closed = await self.sessions.close(session, episode, reason=reason)
             except TimeoutError as late:
                 raise CloseLate(session, seconds) from late
-            self._note_closed(session, closed)
+            await self._note_closed(session, closed)
             while len(self._closed) > self.patience.closed_max:
                 await self._forget(next(iter(self._closed)))
             return closed
@@ -248,12 +248,14 @@ class ServedSessions:
                     await anyio.sleep(RETRY_SECONDS)
         self._followed.discard(session)
         self._used.pop(session, None)
-        self.admit.leave(Ticket(session))
+        await self.admit.leave(Ticket(session))
 
-    def _note_closed(self, session: AgentSessionId, closed: SessionClosed) -> None:
+    async def _note_closed(
+        self, session: AgentSessionId, closed: SessionClosed
+    ) -> None:
         self._used.pop(session, None)
-        self.admit.leave(Ticket(session))
         self._closed.setdefault(session, closed.at)
+        await self.admit.leave(Ticket(session))
 
     async def sweep(self) -> None:
         """Forget closed sessions, close those that nobody uses, and hold the sandboxes
@@ -290,7 +292,7 @@ class ServedSessions:
         if phase in (SessionPhase.CLOSED, SessionPhase.ABSENT):
             self._adopted.discard(session)
             self._used.pop(session, None)
-            self.admit.leave(Ticket(session))
+            await self.admit.leave(Ticket(session))
 
     def _idle(self) -> list[AgentSessionId]:
         before = self.sessions.clock.monotonic() - self.patience.idle_timeout_seconds
@@ -344,7 +346,7 @@ class ServedSessions:
 
 @asynccontextmanager
 async def serve_sessions(
-    sessions: AgentSessions, admit: AdmitSessions, patience: Patience
+    sessions: AgentSessions, admit: AdmitOverWorkers, patience: Patience
 ) -> AsyncGenerator[ServedSessions]:
     """Serve sessions inside the block; on leaving, what runs is ended and given back."""
     async with anyio.create_task_group() as group:

@@ -12,11 +12,12 @@ from typing import Final
 
 import attrs
 
-from ...domain.agent_sessions import SeedStarted
+from ...domain import agent_sessions
+from ...domain.agent_sessions import AgentSessionId, SeedStarted
 from ...domain.claims import DECIDER, ClaimId, TakeOver
 from ...domain.refusals import Refusal
 from ..required.harness import Harness, RequestRefused
-from ..required.journal import claim_stream
+from ..required.journal import Journal, agent_session_stream, claim_stream
 from ..required.sandbox import Sandbox
 from ..required.sandbox_provider import (
     Capability,
@@ -139,6 +140,16 @@ class SessionSandboxes:
         for capability in sorted(self.harness.needs - provider.capabilities):
             detail = f"harness {self.harness.name} needs it"
             raise Unsupported(provider.name, capability.value, detail)
+
+
+async def has_own_sandbox(journal: Journal, session: AgentSessionId) -> bool:
+    """Tell whether an open session still has a sandbox of its own."""
+    stream = agent_session_stream(session)
+    state = (await read_state(journal, stream, agent_sessions.DECIDER)).state
+    if state.claim is None or state.closed is not None:
+        return False
+    claim = (await read_state(journal, claim_stream(state.claim), DECIDER)).state
+    return claim.open
 
 
 def claim_of(seeded: SeedStarted) -> ClaimId:

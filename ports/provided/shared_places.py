@@ -2,22 +2,30 @@
 """Shared places: so many at once, counted over all processes on one journal.
 
 Taking a place is one append that only one writer can make, and giving it back forgets
-it. The journal is looked through only when every place seems to be taken.
+it. The journal is looked through only when every place seems to be taken. The place of
+a dead process is free, unless what it was taken for goes on without that process.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import anyio
 import attrs
 
 from ...domain.admissions import Ticket
-from ...domain.places import DECIDER, PlaceIsTaken, TakePlace
+from ...domain.claims import Holder
+from ...domain.places import DECIDER, Place, PlaceIsTaken, PlaceTaken, TakePlace
 from ..required.clock import Clock
 from ..required.holders import Holders
 from ..required.journal import Journal, StreamMoved, place_stream
 from .carry_out import Standing, carry_out, read_state
 
 CATEGORY: Final = "places"
+
+
+async def _never(_: Ticket) -> bool:
+    return False
+
 
 _FREE: Final = Standing(DECIDER.initial, 0)
 
@@ -31,9 +39,16 @@ class SharedPlaces:
     holders: Holders
     name: str
     places: int
-    _mine: set[int] = attrs.field(factory=set[int], init=False)
+    outlives: Callable[[Ticket], Awaitable[bool]] = _never
+    """Whether what a dead process took a place for still needs it."""
+    _mine: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
+    """Those of this process, with the version of their streams."""
     _others: set[int] = attrs.field(factory=set[int], init=False)
     """Those that another process was seen to have."""
+    _left: dict[int, Standing[Place]] = attrs.field(
+        factory=dict[int, Standing[Place]], init=False
+    )
+    """Those that a dead process was seen to have left."""
 
     async def take(self, ticket: Ticket) -> int | None:
         """Return the number of a place that is the ticket's now; None: all are taken."""
@@ -45,35 +60,48 @@ class SharedPlaces:
 
     async def give_back(self, number: int) -> None:
         """Give a place back that this process has."""
-        self._mine.discard(number)
-        await self._forget(number, version=1)
+        version = self._mine.pop(number)
+        try:
+            await self.journal.forget(
+                place_stream(self.name, number), expected_version=version
+            )
+        except StreamMoved:
+            return  # Somebody took this process for dead, and has the place.
 
     async def _take_one(self, ticket: Ticket) -> int | None:
         for number in range(self.places):
             if number in self._mine or number in self._others:
                 continue
-            self._mine.add(number)
+            self._mine[number] = 0
             try:
                 # Cut off in between, it would be taken and nobody would know.
                 with anyio.CancelScope(shield=True):
-                    await self._take(number, ticket)
+                    self._mine[number] = await self._take(number, ticket)
             except PlaceIsTaken:
-                self._mine.discard(number)
+                del self._mine[number]
                 self._others.add(number)
             except BaseException:
-                self._mine.discard(number)
+                del self._mine[number]
                 raise
             else:
                 return number
         return None
 
-    async def _take(self, number: int, ticket: Ticket) -> None:
-        take = TakePlace(ticket=ticket, holder=self.holders.own, at=self.clock.now())
+    async def _take(self, number: int, ticket: Ticket) -> int:
+        known = self._left.pop(number, _FREE)
+        take = TakePlace(
+            ticket=ticket,
+            holder=self.holders.own,
+            taken_from=known.state.taken,
+            at=self.clock.now(),
+        )
         stream = place_stream(self.name, number)
-        await carry_out(self.journal, stream, DECIDER, take, known=_FREE)
+        return (
+            await carry_out(self.journal, stream, DECIDER, take, known=known)
+        ).version
 
     async def _look(self) -> None:
-        """Learn which places others have, and free those of dead processes."""
+        """Learn which places others have, and which a dead process has left."""
         prefix = f"{self.name}/"
         taken = {
             int(key.removeprefix(prefix))
@@ -81,18 +109,22 @@ class SharedPlaces:
             if key.startswith(prefix)
         }
         self._others &= taken
-        for number in tuple(self._others - self._mine):
+        alive: dict[Holder, bool] = {}
+        for number in tuple(self._others - self._mine.keys()):
             stream = place_stream(self.name, number)
             standing = await read_state(self.journal, stream, DECIDER)
             held = standing.state.taken
-            if held is None or not await self.holders.alive(held.holder):
-                await self._forget(number, version=standing.version)
-                self._others.discard(number)
+            if held is not None and await self._is_needed(held, alive):
+                continue
+            self._left[number] = standing
+            self._others.discard(number)
 
-    async def _forget(self, number: int, *, version: int) -> None:
-        try:
-            await self.journal.forget(
-                place_stream(self.name, number), expected_version=version
-            )
-        except StreamMoved:
-            return  # Somebody else has freed it, or has it by now.
+    async def _is_needed(self, held: PlaceTaken, alive: dict[Holder, bool]) -> bool:
+        """Tell whether a place that is not known as ours is another's; `alive` is
+        what was found of holders on the same look.
+        """
+        if held.holder == self.holders.own:
+            return False  # It could not be given back when it was to be.
+        if held.holder not in alive:
+            alive[held.holder] = await self.holders.alive(held.holder)
+        return alive[held.holder] or await self.outlives(held.ticket)

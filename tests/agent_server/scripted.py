@@ -21,6 +21,7 @@ from livery.entrypoints.agent_server.app import COOKIE_KEY, AgentRoutes
 from livery.entrypoints.http_serving.answering import to_application
 from livery.entrypoints.http_serving.session_cookies import SessionCookies
 from livery.ports.provided.activate_harness import ActivateHarness, Equipment
+from livery.ports.provided.admit_over_workers import AdmitOverWorkers
 from livery.ports.provided.admit_sessions import AdmitSessions
 from livery.ports.provided.agent_sessions import AgentSessions
 from livery.ports.provided.check_tools import CheckTools
@@ -34,6 +35,7 @@ from livery.ports.provided.serve_sessions import (
 )
 from livery.ports.provided.session_grants import SessionGrant
 from livery.ports.provided.session_sandboxes import OwnSandboxes, SessionSandboxes
+from livery.ports.provided.shared_places import SharedPlaces
 from livery.ports.required.harness import (
     Capture,
     HarnessRequest,
@@ -303,7 +305,16 @@ async def serving(
         check_tools=check_tools,
         inspect=inspect,
     )
-    admit = AdmitSessions(clock=clock, places=places, patience_seconds=wait_seconds)
+    admit = AdmitOverWorkers(
+        queue=AdmitSessions(clock=clock, places=places, patience_seconds=wait_seconds),
+        shared=SharedPlaces(
+            journal=journal,
+            clock=clock,
+            holders=holders,
+            name="agent_sessions",
+            places=places,
+        ),
+    )
     async with serve_sessions(sessions, admit, patience or Patience()) as served:
         routes = AgentRoutes(
             served=served,

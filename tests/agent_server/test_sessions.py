@@ -335,7 +335,7 @@ async def test_seeds_beyond_the_places_are_sent_away_and_hold_nothing() -> None:
 
 @attrs.define
 class LateJournal:
-    """A journal whose first append is on disk before its writer is told."""
+    """A journal whose first append to a session is kept before its writer is told."""
 
     kept: MemoryJournal = attrs.field(factory=MemoryJournal)
     written: anyio.Event = attrs.field(factory=anyio.Event)
@@ -347,7 +347,7 @@ class LateJournal:
         version = await self.kept.append(
             stream, events, expected_version=expected_version
         )
-        if not self.written.is_set():
+        if stream.category == "agent_sessions" and not self.written.is_set():
             self.written.set()
             await self.may_tell.wait()
         return version
@@ -375,12 +375,38 @@ async def test_a_seed_that_conflicts_gives_no_place_of_another_s_back() -> None:
     assert told(beyond)[:2] == (429, "admission_full")
 
 
+async def test_places_are_counted_over_all_servers_on_a_journal() -> None:
+    journal = MemoryJournal()
+    names = [Holder("one"), Holder("two")]
+    one, two = (MemoryHolders(own=own, others={*names}) for own in names)
+    async with (
+        serving(journal, holders=one, places=2) as first,
+        serving(journal, holders=two, places=2, wait_seconds=WAIT_SECONDS) as second,
+    ):
+        await first.seeded("a")
+        await second.seeded("b")
+        beyond = await first.post(SEEDS, seed("c"))
+
+        async def close() -> httpx.Response:
+            await until(lambda: second.served.admit.queue._admission.holds("d"))
+            return await first.close("a")
+
+        waited, _ = await together(lambda: second.post(SEEDS, seed("d")), close)
+        for session in ("b", "d"):
+            await second.close(session)
+        left = await journal.open_streams("places")
+
+    assert told(beyond)[:2] == (429, "admission_full")
+    assert waited.status_code == 200
+    assert left == ()
+
+
 async def test_a_seed_may_wait_for_its_place() -> None:
     async with serving(places=1, wait_seconds=WAIT_SECONDS) as it:
         await it.seeded("a")
 
         async def close() -> httpx.Response:
-            await until(lambda: it.served.admit._waits("b"))
+            await until(lambda: it.served.admit.queue._waits("b"))
             return await it.close("a")
 
         waited, _ = await together(lambda: it.post(SEEDS, seed("b")), close)

@@ -22,6 +22,19 @@ def test_a_place_is_taken_once_however_often_it_is_asked_for() -> None:
     assert decide(taken, attrs.evolve(TAKE, at=Instant(2.0))) == ()
 
 
+def test_what_a_dead_holder_left_is_taken_over_from_it_alone() -> None:
+    left = after(DECIDER, TAKE).taken
+    over = attrs.evolve(TAKE, holder=Holder("two"), taken_from=left)
+    late = attrs.evolve(over, holder=Holder("three"))
+
+    taken = after(DECIDER, TAKE, over)
+
+    assert taken.taken is not None
+    assert taken.taken.holder == "two"
+    with pytest.raises(PlaceIsTaken):
+        decide(taken, late)
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -12,6 +12,7 @@ from livery.adapters.journals import MemoryJournal
 from livery.adapters.system_clock import SystemClock
 from livery.domain.admissions import AdmissionFull, AdmissionIsShut, Ticket
 from livery.domain.claims import Holder
+from livery.domain.places import PlaceIsTaken
 from livery.ports.provided.admit_episodes import AdmitEpisodes
 from livery.ports.provided.admit_sessions import AdmitSessions
 from livery.ports.provided.shared_places import SharedPlaces
@@ -75,6 +76,61 @@ async def test_a_place_of_a_dead_process_is_free() -> None:
 
     assert await shared(journal, "one", "dead", places=1).take(Ticket("b")) is None
     assert await shared(journal, "two", places=1).take(Ticket("b")) == 0
+
+
+async def test_of_two_that_see_a_place_free_one_has_it() -> None:
+    journal = MemoryJournal()
+    assert await shared(journal, "dead", places=1).take(Ticket("a")) == 0
+    one = shared(journal, "one", "two", places=1)
+    two = shared(journal, "two", "one", places=1)
+    for each in (one, two):
+        with pytest.raises(PlaceIsTaken):
+            await each._take(0, Ticket("probe"))
+        each._others.add(0)
+        await each._look()
+
+    assert await one.take(Ticket("b")) == 0
+    assert await two.take(Ticket("c")) is None
+    await one.give_back(0)
+    assert await two.take(Ticket("c")) == 0
+
+
+async def test_a_dead_process_s_place_waits_for_what_outlives_it() -> None:
+    journal = MemoryJournal()
+    needs = {"a"}
+
+    async def outlives(ticket: Ticket) -> bool:
+        return ticket in needs
+
+    dead = shared(journal, "dead", places=1)
+    one = shared(journal, "one", places=1)
+    one.outlives = outlives
+    assert await dead.take(Ticket("a")) == 0
+
+    assert await one.take(Ticket("b")) is None
+    needs.clear()
+    assert await one.take(Ticket("b")) == 0
+
+
+async def test_a_place_that_could_not_be_given_back_is_given_back_later() -> None:
+    journal = MemoryJournal()
+    one = shared(journal, "one", places=1)
+    assert await one.take(Ticket("a")) == 0
+    one._mine.clear()  # As if the journal had been away.
+
+    assert await one.take(Ticket("b")) == 0
+
+
+async def test_who_was_taken_for_dead_gives_nothing_back() -> None:
+    journal = MemoryJournal()
+    slow, one = shared(journal, "slow", places=1), shared(journal, "one", places=1)
+    assert await slow.take(Ticket("a")) == 0
+    assert await one.take(Ticket("b")) == 0
+
+    await slow.give_back(0)
+
+    assert await slow.take(Ticket("c")) == 0  # To it, "one" is dead.
+    assert await journal.open_streams("places") == ("some/0",)
 
 
 async def test_places_leave_nothing_behind() -> None:

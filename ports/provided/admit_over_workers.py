@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Admit sessions over all workers on one journal: so many at once, wherever.
+
+Each worker has a queue of its own, first come, first served; whoever is first in it
+looks for one of the places that all share. Between workers whoever looks first has it.
+"""
+
+import logging
+from typing import Final
+
+import anyio
+import attrs
+
+from ...domain.admissions import AdmissionFull, AdmissionIsShut, Ticket
+from ..required.faults import Fault
+from .admit_sessions import AdmitSessions
+from .shared_places import SharedPlaces
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 0.25
+"""How often who is first looks whether another worker has given a place back."""
+
+
+@attrs.define(kw_only=True, eq=False)
+class AdmitOverWorkers:
+    """The queue of this worker, and the places of all."""
+
+    queue: AdmitSessions
+    shared: SharedPlaces
+    _taken: dict[Ticket, int] = attrs.field(factory=dict[Ticket, int], init=False)
+    _turn: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
+    _is_shut: bool = attrs.field(default=False, init=False)
+
+    @property
+    def places(self) -> int:
+        """How many there are."""
+        return self.queue.places
+
+    async def admit(self, ticket: Ticket) -> None:
+        """Return when the ticket has a place.
+
+        Raises:
+            AdmissionFull: There is none, or none became free in time.
+            AdmissionIsShut: Shutdown has begun.
+            Fault: Nobody can tell which are free.
+        """
+        until = anyio.current_time() + self.queue.patience_seconds
+        await self.queue.admit(ticket)
+        try:
+            async with self._turn:
+                if ticket not in self._taken:
+                    await self._take(ticket, until)
+        except BaseException:
+            self.queue.leave(ticket)
+            raise
+
+    def keep(self, ticket: Ticket) -> None:
+        """Count a session of a dead worker here, whose place is taken already."""
+        self.queue.keep(ticket)
+
+    async def leave(self, ticket: Ticket) -> None:
+        """Give the ticket's place back, if it has one."""
+        self.queue.leave(ticket)
+        number = self._taken.pop(ticket, None)
+        if number is None:
+            return
+        try:
+            with anyio.CancelScope(shield=True):
+                await self.shared.give_back(number)
+        except Fault as fault:
+            log.warning("A place is given back later: %s", fault)
+
+    def shut(self) -> None:
+        """Admit nobody any more."""
+        self._is_shut = True
+        self.queue.shut()
+
+    async def _take(self, ticket: Ticket, until: float) -> None:
+        while True:
+            if self._is_shut:
+                raise AdmissionIsShut(ticket=ticket)
+            # What was taken is noted, whatever is cancelled meanwhile.
+            with anyio.CancelScope(shield=True):
+                number = await self.shared.take(ticket)
+                if number is not None:
+                    self._taken[ticket] = number
+                    return
+            if anyio.current_time() >= until:
+                raise AdmissionFull(ticket=ticket, places=self.places)
+            await anyio.sleep(LOOK_SECONDS)
