@@ -296,7 +296,10 @@ class AgentServerSettings:
         metadata=doc("The folder of artifacts. none: `artifacts` in the state folder."),
     )
     concurrency: Annotated[int, Range(least=1, most=CONCURRENCY_MAX)] = attrs.field(
-        default=32, metadata=doc("How many sessions are open at once.")
+        default=32,
+        metadata=doc(
+            "How many sessions are open at once, over all workers on the journal."
+        ),
     )
     seed_wait_seconds: Seconds | None = attrs.field(
         default=None,

@@ -2,6 +2,7 @@
 """`livery serve`: the servers of NeMo Gym's session protocol."""
 
 import os
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -24,6 +25,7 @@ from .shared import (
     state_of,
     state_option,
 )
+from .workers import WORKERS_MAX, Workers, inherited, say_ready, until_left
 
 if TYPE_CHECKING:
     from ..all_servers import Listening
@@ -37,6 +39,16 @@ OVERTIME_SECONDS: Final = 0.7
 """What ending may take beyond its grace before the process is ended as it stands."""
 
 
+workers_option = click.option(
+    "--workers",
+    type=click.IntRange(1, WORKERS_MAX),
+    metavar="N",
+    help="So many processes serve the address; one that dies is followed by another.",
+)
+worker_option = click.option("--worker", type=int, hidden=True)
+"""For a worker: the descriptor of the socket to serve."""
+
+
 @click.group()
 def serve() -> None:
     """Serve over HTTP."""
@@ -45,26 +57,42 @@ def serve() -> None:
 @serve.command("agent")
 @config_option
 @state_option
+@workers_option
+@worker_option
 @click.pass_obj
-def serve_agent(shared: Shared, config: Path | None, state: Path | None) -> int:
+def serve_agent(
+    shared: Shared,
+    config: Path | None,
+    state: Path | None,
+    workers: int | None,
+    worker: int | None,
+) -> int:
     """Serve agent sessions, as [agent_server] of the settings says.
 
     A signal ends it in order: what runs is ended, every sandbox is given back.
     """
-    return _serve("agent", shared, config, state)
+    return _serve("agent", shared, config, state, workers, worker)
 
 
 @serve.command("environment")
 @config_option
 @state_option
+@workers_option
+@worker_option
 @click.pass_obj
-def serve_environment(shared: Shared, config: Path | None, state: Path | None) -> int:
+def serve_environment(
+    shared: Shared,
+    config: Path | None,
+    state: Path | None,
+    workers: int | None,
+    worker: int | None,
+) -> int:
     """Serve whole episodes, as [environment_server] of the settings says.
 
     It drives a resources and an agent server, of Livery or of NeMo Gym. A signal ends
     it in order: episodes may finish for a while, the others are ended and cleaned up.
     """
-    return _serve("environment", shared, config, state)
+    return _serve("environment", shared, config, state, workers, worker)
 
 
 @serve.command("resources")
@@ -115,29 +143,81 @@ def _opener(name: str) -> Opener:
         raise ExtraMissing("server", name, str(missing.name), "server") from missing
 
 
-def _serve(name: str, shared: Shared, config: Path | None, state: Path | None) -> int:
+def _serve(
+    name: str,
+    shared: Shared,
+    config: Path | None,
+    state: Path | None,
+    workers: int | None = None,
+    worker: int | None = None,
+) -> int:
     """Serve one server until a signal; the exit status is for the shell."""
     file = settings_of(config)
     with logging_as(file, shared):
         folder = state_of(state, file.settings)
-        return anyio.run(_serving, name, shared, file, folder)
+        if workers is None:
+            return anyio.run(_serving, name, shared, file, folder, worker)
+        debug = ["--debug"] if shared.debug else []
+        chosen = [] if config is None else ["--config", str(config)]
+        words = [*debug, "serve", name, *chosen, "--state", str(folder)]
+        return anyio.run(_serving_by, workers, name, shared, file, words)
 
 
-async def _serving(name: str, shared: Shared, file: SettingsFile, state: Path) -> int:
+async def _serving_by(
+    count: int, name: str, shared: Shared, file: SettingsFile, words: list[str]
+) -> int:
+    """Serve one address by several workers."""
+    _opener(name)  # What is not installed is told once, and not by each worker.
+    from ..http_serving.serving import address_of, listen
+
+    with listen(*_address(name, file)) as listening:
+        listening.set_inheritable(True)
+        workers = Workers(
+            listening=listening,
+            words=words,
+            count=count,
+            grace_seconds=_grace(name, file) + OVERTIME_SECONDS,
+            say=shared.say,
+        )
+        what = "agent sessions" if name == "agent" else "episodes"
+        told = f"Serving {what} at {address_of(listening)} by {count} workers"
+        status: int = Status.GRADED
+        async with anyio.create_task_group() as group:
+            signals = Interruptions(say=shared.say, stop=workers.stop)
+            await group.start(signals.watch)
+            status = await workers.serve(told)
+            group.cancel_scope.cancel()
+    return status
+
+
+async def _serving(
+    name: str,
+    shared: Shared,
+    file: SettingsFile,
+    state: Path,
+    worker: int | None = None,
+) -> int:
     opener = _opener(name)
     surroundings = Surroundings(name=name, state=state, secrets=shared.secrets)
     stop = anyio.Event()
     last = _last_timer(shared, _grace(name, file))
 
     def end() -> None:
-        last.start()
-        stop.set()
+        if not stop.is_set():
+            last.start()
+            stop.set()
 
     async with anyio.create_task_group() as group:
         await group.start(Interruptions(say=shared.say, stop=end).watch)
         try:
             async with opener(file, open_state_folder(state), surroundings) as served:
-                await _until(stop, shared, served)
+                if worker is None:
+                    listening = _told(shared, served)
+                else:
+                    listening = inherited(worker)
+                    group.start_soon(until_left, end)
+                    say_ready()
+                await _until(stop, listening, served)
         finally:
             last.cancel()
         group.cancel_scope.cancel()
@@ -209,12 +289,19 @@ def _last_timer(shared: Shared, grace_seconds: float) -> threading.Timer:
     return last
 
 
-async def _until(stop: anyio.Event, shared: Shared, served: "Served") -> None:
-    from ..http_serving.answering import to_application
-    from ..http_serving.serving import address_of, listen, serve_until
+def _told(shared: Shared, served: "Served") -> socket.socket:
+    """Listen, and say where."""
+    from ..http_serving.serving import address_of, listen
 
     listening = listen(served.host, served.port)
     shared.say(f"Serving {served.what} at {address_of(listening)}")
+    return listening
+
+
+async def _until(stop: anyio.Event, listening: socket.socket, served: "Served") -> None:
+    from ..http_serving.answering import to_application
+    from ..http_serving.serving import serve_until
+
     await serve_until(
         to_application(served.routes),
         listening,
@@ -222,6 +309,13 @@ async def _until(stop: anyio.Event, shared: Shared, served: "Served") -> None:
         served.drain,
         grace_seconds=served.grace_seconds,
     )
+
+
+def _address(name: str, file: SettingsFile) -> tuple[str, int]:
+    settings = file.settings
+    if name == "agent":
+        return settings.agent_server.host, settings.agent_server.port
+    return settings.environment_server.host, settings.environment_server.port
 
 
 def _grace(name: str, file: SettingsFile) -> float:

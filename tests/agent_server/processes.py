@@ -72,7 +72,11 @@ class Ground:
         return file.read_text().splitlines() if file.exists() else []
 
     def settle(
-        self, script: str = "echo done", more: str = "", block: str = ""
+        self,
+        script: str = "echo done",
+        more: str = "",
+        block: str = "",
+        journal: str = "",
     ) -> None:
         """Write the settings; the command of the harness counts its start."""
         command = ["sh", "-c", f'echo start >> "{self.folder}/starts"; {script}']
@@ -89,27 +93,30 @@ harness = "command"
 options = {{command = {json.dumps(command)}}}
 [sandbox.own]
 {block or 'provider = "local"'}
+{journal}
 """
         )
 
-    def begin(self, stderr: IO[str] | int = subprocess.PIPE) -> "subprocess.Popen[str]":
+    def begin(
+        self, stderr: IO[str] | int = subprocess.PIPE, *words: str
+    ) -> "subprocess.Popen[str]":
         """Begin a server."""
         return subprocess.Popen(
             [
                 *(sys.executable, "-c"),
                 "from livery.entrypoints.command_line.main import main; main()",
                 *("serve", "agent", "--config", self.folder / "livery.toml"),
-                *("--state", self.folder / "state"),
+                *("--state", self.folder / "state", *words),
             ],
             stderr=stderr,
             text=True,
         )
 
     @contextmanager
-    def logged_server(self, log: Path) -> Generator[Process]:
+    def logged_server(self, log: Path, *words: str) -> Generator[Process]:
         """Run a server inside the block, with all that it says in a file."""
         with log.open("w") as said:
-            popen = self.begin(said)
+            popen = self.begin(said, *words)
         try:
             url = _url_in(log, popen)
             with httpx.Client(base_url=url, timeout=CALL_SECONDS) as client:
@@ -147,7 +154,7 @@ def _url_in(log: Path, popen: "subprocess.Popen[str]") -> str:
     while time.monotonic() < until and popen.poll() is None:
         for line in log.read_text().splitlines():
             if line.startswith(SAYS):
-                return line.removeprefix(SAYS).strip()
+                return line.removeprefix(SAYS).split()[0]
         time.sleep(0.02)
     raise AssertionError(f"it did not begin: {log.read_text()}")
 
@@ -159,7 +166,7 @@ def _url_of(popen: "subprocess.Popen[str]") -> str:
     while time.monotonic() < until:
         line = popen.stderr.readline()
         if line.startswith(SAYS):
-            return line.removeprefix(SAYS).strip()
+            return line.removeprefix(SAYS).split()[0]
         if not line:
             break
         told.append(line)
