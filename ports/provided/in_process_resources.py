@@ -7,7 +7,7 @@ from typing import Protocol
 import attrs
 
 from ...domain.activations import Stillness
-from ...domain.claims import ClaimNotUsable
+from ...domain.claims import BornExpired, ClaimNotUsable
 from ...domain.digests import Json
 from ...domain.failures import (
     PROVIDER_QUOTA_EXHAUSTED,
@@ -138,8 +138,11 @@ def _failed(step: str, error: Fault | Refusal) -> ParticipantFailed:
 
 
 def _is_lost(error: Fault | Refusal) -> bool:
-    """Tell whether the sandbox is gone, or its claim given back by another process."""
-    return isinstance(error, SandboxLost | ClaimNotUsable)
+    """Tell whether the sandbox is gone, or its claim given back by another process.
+
+    One that was born expired came slowly, or the clock was set: another one may do.
+    """
+    return isinstance(error, SandboxLost | ClaimNotUsable | BornExpired)
 
 
 def _kind(step: str, error: Fault | Refusal) -> FailureKind:
