@@ -10,14 +10,14 @@ import sys
 import time
 from itertools import chain, count
 
+from tests.simulation.kept_seeds import kept_seeds
 from tests.simulation.simulation import simulate
-from tests.simulation.test_simulation import SEEDS_ONCE_BROKEN
 
 
 def main(seconds: float) -> int:
     """Play seeds one after the other, those first that found something before."""
     until = time.monotonic() + seconds
-    for seed in chain(SEEDS_ONCE_BROKEN, count()):
+    for seed in chain(kept_seeds(), count()):
         if time.monotonic() > until:
             break
         faults = simulate(seed).faults

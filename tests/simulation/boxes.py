@@ -63,6 +63,8 @@ class Run:
 
 OUTPUT = b"done\n"
 FORBIDDEN = "forbidden"
+OUT_OF_MEMORY = 9
+"""The signal by which the kernel ends what takes too much."""
 
 
 @attrs.define(eq=False)
@@ -78,8 +80,14 @@ class Box:
     late: bool
     """Made when nobody waited for it any more."""
     on_start: Callable[[str], None]
+    end: str = "it is gone"
+    """How its provider tells of an end that nobody asked for."""
+    memory_until: float = NEVER
+    """How many seconds of a harness its memory is enough for."""
     ended_at: float = NEVER
     files: dict[str, bytes] = attrs.field(factory=dict[str, bytes])
+    starved: list[str] = attrs.field(factory=list[str])
+    """Episodes whose harness ran out of memory here."""
     solved_before: bool = False
     """Whether the workspace was unpacked here with the work done."""
     runs: dict[str, Run | str] = attrs.field(factory=dict[str, Run | str])
@@ -117,8 +125,11 @@ class Box:
         if standing is not None:
             return "failed" if standing == FORBIDDEN else "exists"
         _, episode, seconds, how, status = request["argv"]
-        ends_at = now + min(float(seconds), request["timeout_seconds"])
+        lasts = min(float(seconds), request["timeout_seconds"])
         timed_out = float(seconds) >= request["timeout_seconds"]
+        if lasts > self.memory_until:
+            lasts, how, status, timed_out = self.memory_until, "signalled", 9, False
+        ends_at = now + lasts
         self.runs[folder] = Run(
             episode=episode,
             started_at=now,
@@ -127,6 +138,8 @@ class Box:
             status=int(status),
         )
         self.on_start(episode)
+        if how == "signalled" and int(status) == OUT_OF_MEMORY:
+            self.starved.append(episode)
         return "started"
 
     def state(self, folder: str, now: float) -> dict[str, object]:
@@ -149,6 +162,12 @@ class Box:
         if isinstance(run, Run):
             run.stopped_at = min(run.stopped_at, now)
         return self.state(folder, now)
+
+    def stop_all(self, now: float) -> None:
+        """End what runs here, while the box itself stays."""
+        for run in self.runs.values():
+            if isinstance(run, Run):
+                run.stopped_at = min(run.stopped_at, now)
 
     def is_written_to(self, now: float) -> bool:
         """Tell whether something of a harness can still write here."""

@@ -19,6 +19,12 @@ class Chance:
     """Draws by the name of what is asked."""
 
     seed: int
+    only: frozenset[str] | None = None
+    """The mishaps that may happen this time, by their names; None: any."""
+    mishaps: list[tuple[str, str]] = attrs.field(
+        factory=list[tuple[str, str]], init=False
+    )
+    """What went wrong, in order: the kind and the name of each."""
     _asked: Counter[str] = attrs.field(factory=Counter[str], init=False)
 
     def number(self, question: str) -> float:
@@ -35,6 +41,18 @@ class Chance:
     def happens(self, question: str, share: float) -> bool:
         """Tell whether something happens that does so in this share of cases."""
         return self.number(question) < share
+
+    def mishap(self, question: str, share: float, *kinds: str) -> str | None:
+        """Return what goes wrong here, one of `kinds`, in this share of cases."""
+        number = self.number(question)
+        if number >= share:
+            return None
+        name = f"{question}/{self._asked[question]}"
+        if self.only is not None and name not in self.only:
+            return None
+        kind = kinds[int(number / share * len(kinds))]
+        self.mishaps.append((kind, name))
+        return kind
 
     def one_of(self, question: str, *choices: T) -> T:
         """Return one of the choices."""

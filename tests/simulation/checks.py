@@ -133,7 +133,8 @@ def _row_is_true(
         return
     ran = outside.starts[episode.key]
     honest = task.task_data["grader"] == "ends"
-    wanted = 1.0 if honest and solves(task) else 0.0
+    starved = any(episode.key in box.starved for box in outside.boxes)
+    wanted = 1.0 if honest and solves(task) and not starved else 0.0
     if told["reward"] != wanted or ran != 1:
         outside.broken(
             6,

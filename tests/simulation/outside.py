@@ -18,7 +18,7 @@ import attrs
 
 from livery.adapters.artifacts.memory import MemoryArtifactStore
 from livery.adapters.journals import MemoryJournal
-from livery.adapters.virtual_clock import VirtualClock
+from livery.adapters.virtual_clock import BEGINNING, VirtualClock
 from livery.domain import claims
 from livery.domain.claims import ClaimId, ClaimPhase, OwnerId
 from livery.ports.required.sandbox import (
@@ -60,6 +60,12 @@ LATE_SECONDS_MAX = 100.0
 """How long after its caller gave up a creation can still come about."""
 
 
+DELAY_TIMES = 200.0
+STALL_SECONDS = 300.0
+LAG_SECONDS = 30.0
+"""How far a list may lag behind."""
+
+
 class Killed(BaseException):
     """The process is gone, in the middle of whatever it did."""
 
@@ -78,38 +84,49 @@ class Outside:
     artifacts: MemoryArtifactStore = attrs.field(factory=MemoryArtifactStore)
     results: Rows = attrs.field(factory=Rows)
     boxes: list[Box] = attrs.field(factory=list[Box])
+    by_claim: dict[ClaimId, list[Box]] = attrs.field(factory=dict[ClaimId, list[Box]])
     coming: list[tuple[float, ClaimLabel, SandboxSpec]] = attrs.field(
         factory=list[tuple[float, ClaimLabel, SandboxSpec]]
     )
     """Creations that come about although nobody waits for them."""
+    launching: list[Box] = attrs.field(factory=list[Box])
+    """Where launches are on their way."""
     starts: Counter[str] = attrs.field(factory=Counter[str])
     """Starts of the harness's command, by episode."""
     ledger: dict[tuple[str, str], list[Any]] = attrs.field(
         factory=dict[tuple[str, str], list[Any]]
     )
     """What was written to the journal, by stream."""
+    _words: dict[ClaimId, str] = attrs.field(factory=dict[ClaimId, str], init=False)
+    _numbers: Counter[str] = attrs.field(factory=Counter[str], init=False)
     faults: list[str] = attrs.field(factory=list[str])
     """Broken rules, as they were seen."""
-    trace: list[str] = attrs.field(factory=list[str])
+    trace: list[tuple[float, str]] = attrs.field(factory=list[tuple[float, str]])
 
     @property
     def now(self) -> float:
-        self.catch_up()
-        return float(self.clock.now())
+        """The outside's own time, whatever the host's clock says."""
+        now = BEGINNING + self.clock.monotonic()
+        if self.coming or self.launching:
+            self.catch_up(now)
+        return now
 
-    def catch_up(self) -> None:
+    def catch_up(self, now: float) -> None:
         """Let what is due by now come about."""
-        now = float(self.clock.now())
-        due = sorted(self.coming, key=lambda each: each[0])
+        due = sorted(
+            (each for each in self.coming if each[0] <= now), key=lambda each: each[0]
+        )
         self.coming[:] = [each for each in self.coming if each[0] > now]
         for moment, label, spec in due:
-            if moment <= now and self.live(label.claim, moment) is None:
+            if self.live(label.claim, moment) is None:
                 self.make(label, spec, moment, late=True)
-        for box in self.boxes:
+        for box in self.launching:
             box.catch_up(now)
+        self.launching[:] = [box for box in self.launching if box.on_the_way]
 
     def live(self, claim: ClaimId, now: float) -> Box | None:
-        boxes = [box for box in self.boxes if box.claim == claim and box.alive(now)]
+        """Return the claim's sandbox that lives, of which there may be one."""
+        boxes = [box for box in self.by_claim.get(claim, ()) if box.alive(now)]
         if len(boxes) > 1:
             self.broken(2, f"claim {claim} has {len(boxes)} live sandboxes")
         return boxes[0] if boxes else None
@@ -117,21 +134,30 @@ class Outside:
     def make(
         self, label: ClaimLabel, spec: SandboxSpec, now: float, *, late: bool = False
     ) -> Box:
-        name = f"box {label.claim}"
-        dies = self.chance.happens(f"{name} dies", self.roughness / 2)
+        name = f"box {self.word(label.claim)}"
         box = Box(
             number=len(self.boxes),
             claim=label.claim,
             owner=label.owner,
             ready_at=now,
             expires_at=now + spec.lifetime_seconds,
-            dies_at=now + self.chance.between(f"{name} until", 0, 600)
-            if dies
-            else NEVER,
+            dies_at=NEVER,
             late=late,
             on_start=self.note_start,
         )
+        fate = self.chance.mishap(
+            f"{name} dies", self.roughness, "dies", "replaced", "out of memory"
+        )
+        if fate is not None:
+            moment = self.chance.between(f"{name} until", 0, 600)
+            if fate == "out of memory":
+                box.memory_until = moment
+            else:
+                box.dies_at = now + moment
+            if fate == "replaced":
+                self.coming.append((now + moment, label, spec))
         self.boxes.append(box)
+        self.by_claim.setdefault(label.claim, []).append(box)
         self.note(f"made {label.claim}{' late' if late else ''}")
         return box
 
@@ -141,12 +167,22 @@ class Outside:
         if self.starts[episode] > 1:
             self.broken(1, f"the harness of {episode} started again")
 
+    def word(self, claim: ClaimId) -> str:
+        """Return a name of the claim that is the same however the story goes."""
+        word = self._words.get(claim)
+        if word is None:
+            requested = self.claim(claim).requested
+            episode = "" if requested is None else requested.used_by.partition(" ")[0]
+            self._numbers[episode] += 1
+            word = self._words[claim] = f"{episode} #{self._numbers[episode]}"
+        return word
+
     def claim(self, claim: ClaimId) -> claims.Claim:
         """Return the claim as the journal has it."""
         return claims.DECIDER.replay(self.ledger.get(("claims", claim), ()))
 
     def note(self, what: str) -> None:
-        self.trace.append(f"{float(self.clock.now()) - 1.7e9:.3f} {what}")
+        self.trace.append((self.clock.monotonic(), what))
 
     def broken(self, rule: int, what: str) -> None:
         self.note(f"RULE {rule}: {what}")
@@ -183,14 +219,25 @@ class Process:
         self.dead = True
         self.outside.note(f"{self.name} is killed")
 
-    def goes_wrong(self, question: str) -> bool:
-        chance, share = self.outside.chance, self.outside.roughness
-        return not self.calm and chance.happens(question, share)
+    def mishap(self, question: str, *kinds: str) -> str | None:
+        """Return what goes wrong with a call, if something does."""
+        if self.calm:
+            return None
+        outside = self.outside
+        kind = outside.chance.mishap(question, outside.roughness, *kinds)
+        if kind is not None:
+            outside.note(f"{question}: {kind}")
+        return kind
 
     async def travel(self, question: str, seconds_max: float = 0.5) -> None:
         """Take the time that a call needs on its way."""
         self.step()
-        seconds = self.outside.chance.between(f"{question} travels", 0, seconds_max)
+        way = f"{question} travels"
+        seconds = self.outside.chance.between(way, 0, seconds_max)
+        if not self.calm and self.outside.chance.mishap(
+            f"{way} slowly", self.outside.roughness / 4, "delayed"
+        ):
+            seconds *= DELAY_TIMES
         await self.outside.clock.sleep(seconds)
         self.step()
 
@@ -211,26 +258,36 @@ class SimulatedProvider:
         phase = self.outside.claim(label.claim).phase
         if phase not in (ClaimPhase.CREATING, ClaimPhase.IN_DOUBT):
             self.outside.broken(3, f"{label.claim} is made while {phase}")
-        question = f"create {label.claim}"
-        chance = self.outside.chance
+        question = f"create {self.outside.word(label.claim)}"
         await self.process.travel(question)
-        wrong = self.process.goes_wrong(question)
-        trouble = chance.one_of(f"{question} how", "full", "broken", "lost", "late")
-        if wrong and trouble == "full":
+        wrong = self.process.mishap(
+            question,
+            "refused",
+            "half done",
+            "request lost",
+            "reply lost",
+            "done late",
+            "done twice",
+        )
+        if wrong == "refused":
             raise CapacityExhausted(self.name, "8 of 8 in use")
-        if wrong and trouble == "broken":
-            raise CreateFailed(self.name, label.claim, "ready", "it did not answer")
-        if wrong and trouble == "late":
+        if wrong == "request lost":
+            raise self._unreachable("the connection was cut")
+        if wrong == "done late":
             self._comes_later(label, spec)
             raise self._unreachable("the connection was cut")
         box = await self._made(label, spec, question)
+        if wrong == "half done":
+            raise CreateFailed(self.name, label.claim, "ready", "it did not answer")
+        if wrong == "done twice":
+            self._comes_later(label, spec)
         try:
             await self.process.travel(question)
         except BaseException:
             if not self.process.dead:
                 box.ended_at = min(box.ended_at, self.outside.now)
             raise
-        if wrong:
+        if wrong == "reply lost":
             raise self._unreachable("the reply was lost")
         return SimulatedSandbox(self.process, box)
 
@@ -254,12 +311,12 @@ class SimulatedProvider:
 
     def _comes_later(self, label: ClaimLabel, spec: SandboxSpec) -> None:
         after = self.outside.chance.between(
-            f"late {label.claim}", 0.1, LATE_SECONDS_MAX
+            f"late {self.outside.word(label.claim)}", 0.1, LATE_SECONDS_MAX
         )
         self.outside.coming.append((self.outside.now + after, label, spec))
 
     async def find(self, label: ClaimLabel) -> "SimulatedSandbox | None":
-        await self._ask(f"find {label.claim}")
+        await self._ask(f"find {self.outside.word(label.claim)}")
         box = self.outside.live(label.claim, self.outside.now)
         return None if box is None else SimulatedSandbox(self.process, box)
 
@@ -274,39 +331,60 @@ class SimulatedProvider:
         return SimulatedSandbox(self.process, box)
 
     async def list(self, owner: OwnerId) -> AsyncIterator[ListedSandbox]:
-        await self._ask("list")
+        lags = await self._ask("list", "lags behind")
         now = self.outside.now
+        seen_at = now - LAG_SECONDS if lags else now
         for box in tuple(self.outside.boxes):
-            if box.owner == owner and box.alive(now):
+            listed = box.ready_at <= seen_at and box.alive(seen_at)
+            if box.owner == owner and listed:
                 yield ListedSandbox(label=box.label, sandbox_id=SandboxId(box.name))
 
     async def destroy(self, label: ClaimLabel) -> None:
-        question = f"destroy {label.claim}"
+        question = f"destroy {self.outside.word(label.claim)}"
         await self.process.travel(question)
-        wrong = self.process.goes_wrong(question)
-        how = self.outside.chance.one_of(f"{question} how", "before", "after", "stuck")
-        if wrong and how == "stuck":
-            raise DestroyFailed(self.name, label.claim, "it is still there")
-        if wrong and how == "before":
-            raise self._unreachable("the connection was cut")
+        wrong = self.process.mishap(
+            question,
+            "refused",
+            "half done",
+            "request lost",
+            "reply lost",
+            "done late",
+            "done twice",
+        )
         now = self.outside.now
         box = self.outside.live(label.claim, now)
+        if wrong == "half done" and box is not None:
+            box.stop_all(now)
+        if wrong in ("refused", "half done"):
+            raise DestroyFailed(self.name, label.claim, "it is still there")
+        if wrong == "request lost":
+            raise self._unreachable("the connection was cut")
+        if wrong == "done late" and box is not None:
+            after = self.outside.chance.between(question, 0.1, LATE_SECONDS_MAX)
+            box.ended_at = min(box.ended_at, now + after)
+        if wrong == "done late":
+            raise self._unreachable("the connection was cut")
         if box is not None:
             if box.owner != label.owner:
                 raise ClaimTaken(self.name, label.claim, "another owner")
             box.ended_at = now
             self.outside.note(f"ended {label.claim}")
         await self.process.travel(question)
-        if wrong:
+        if wrong == "done twice" and self.outside.live(label.claim, now) is not None:
+            self.outside.broken(3, f"{label.claim} is there after its end")
+        if wrong == "reply lost":
             raise self._unreachable("the reply was lost")
 
     async def aclose(self) -> None:
         pass
 
-    async def _ask(self, question: str) -> None:
+    async def _ask(self, question: str, *besides: str) -> str | None:
+        """Travel there and back; return what else goes wrong than a cut."""
         await self.process.travel(question)
-        if self.process.goes_wrong(question):
+        wrong = self.process.mishap(question, "request lost", *besides)
+        if wrong == "request lost":
             raise self._unreachable("the connection was cut")
+        return wrong
 
     def _unreachable(self, reason: str) -> ProviderUnreachable:
         return ProviderUnreachable(self.name, "simulated://", reason)
@@ -334,22 +412,26 @@ class SimulatedSandbox:
         return self.process.outside
 
     async def exec(self, command: Command) -> Ended:
-        question = f"exec {self.box.claim}"
+        question = f"exec {self.outside.word(self.box.claim)}"
         await self.process.travel(question)
         if not self.box.alive(self.outside.now):
             return _lost()
-        wrong = self.process.goes_wrong(question)
-        when = self.outside.chance.one_of(f"{question} how", "before", "after", "late")
-        if wrong and when == "late" and "launch" in command.argv:
+        is_launch = "launch" in command.argv
+        kinds = ("request lost", "reply lost")
+        if is_launch:
+            kinds = (*kinds, "done late", "done twice")
+        wrong = self.process.mishap(question, *kinds)
+        if wrong in ("done late", "done twice"):
             moment = self.outside.now + self.outside.chance.between(question, 0, 30)
             folder = command.argv[-1]
             self.box.on_the_way.append((moment, folder, json.loads(command.stdin)))
-        if wrong and when != "after":
+            self.outside.launching.append(self.box)
+        if wrong in ("request lost", "done late"):
             raise self._failed("exec", "the connection was cut")
         ended = await self._done(command)
         if not self.box.alive(self.outside.now):
             return _lost()
-        if wrong:
+        if wrong == "reply lost":
             raise self._failed("exec", "the reply was lost")
         return ended
 
@@ -427,15 +509,28 @@ class SimulatedSandbox:
         mode: int = 0o644,
     ) -> None:
         content = b"".join([chunk async for chunk in chunks])
-        await self._reach("put")
-        self.box.files[path] = content
+        wrong = await self._reach("put", "half done", "reply lost")
+        half = wrong == "half done"
+        self.box.files[path] = content[: len(content) // 2] if half else content
+        if wrong is not None:
+            raise self._failed("put", "the connection was cut")
 
     @asynccontextmanager
     async def get(self, path: str) -> AsyncGenerator[AsyncIterator[bytes]]:
-        await self._reach("get")
+        wrong = await self._reach("get", "stream cut", "stream stalled")
         if path not in self.box.files:
             raise FileMissing(path)
-        yield _pieces(self.box.files[path])
+        yield self._pieces(self.box.files[path], wrong)
+
+    async def _pieces(self, content: bytes, wrong: str | None) -> AsyncIterator[bytes]:
+        if wrong is None:
+            yield content
+            return
+        yield content[: len(content) // 2]
+        if wrong == "stream stalled":
+            await self.outside.clock.sleep(STALL_SECONDS)
+            self.process.step()
+        raise self._failed("get", "the stream was cut")
 
     async def stat(self, path: str) -> FileStat:
         await self._reach("stat")
@@ -445,8 +540,12 @@ class SimulatedSandbox:
         return FileStat(kind=FileKind.FILE, size=size, mode=0o600)
 
     async def status(self) -> Status:
-        await self.process.travel(f"status {self.box.claim}")
+        await self.process.travel(f"status {self.outside.word(self.box.claim)}")
         alive = self.box.alive(self.outside.now)
+        if self.process.mishap(
+            f"status {self.outside.word(self.box.claim)}", "wrong state"
+        ):
+            return Status(liveness=Liveness.UNKNOWN if alive else Liveness.RUNNING)
         return Status(liveness=Liveness.RUNNING if alive else Liveness.ENDED)
 
     async def endpoint(self, port: int) -> Endpoint:
@@ -461,13 +560,16 @@ class SimulatedSandbox:
         if not self.process.dead:
             await anyio.lowlevel.checkpoint()
 
-    async def _reach(self, operation: str) -> None:
-        question = f"{operation} {self.box.claim}"
+    async def _reach(self, operation: str, *besides: str) -> str | None:
+        """Get there; return what else goes wrong than a cut."""
+        question = f"{operation} {self.outside.word(self.box.claim)}"
         await self.process.travel(question)
         if not self.box.alive(self.outside.now):
             raise SandboxLost(PROVIDER, self.box.name, "it is gone")
-        if self.process.goes_wrong(question):
+        wrong = self.process.mishap(question, "request lost", *besides)
+        if wrong == "request lost":
             raise self._failed(operation, "the connection was cut")
+        return wrong
 
     def _failed(self, operation: str, reason: str) -> SandboxFailed:
         return SandboxFailed(PROVIDER, self.box.name, operation, reason)
@@ -479,7 +581,3 @@ def _lost() -> Ended:
 
 def _printed(content: bytes) -> Ended:
     return Ended(how=Exited(0), stdout=Output(head=content, size=len(content)))
-
-
-async def _pieces(content: bytes) -> AsyncIterator[bytes]:
-    yield content

@@ -215,6 +215,10 @@ class ProcessArtifacts:
         async with store.get(shelf, name, reader=reader) as chunks:
             yield chunks
 
+    async def list(self, shelf: Shelf) -> tuple[Artifact, ...]:
+        self.process.step()
+        return await self.process.outside.artifacts.list(shelf)
+
     async def find(self, shelf: Shelf, name: str) -> Artifact | None:
         self.process.step()
         return await self.process.outside.artifacts.find(shelf, name)

@@ -55,6 +55,7 @@ OWNER: Final = OwnerId("simulation")
 DISTURBED_LIVES_MAX: Final = 4
 CALM_LIVES_MAX: Final = 12
 TASKS_MAX: Final = 4
+JUMP_SECONDS: Final = 600.0
 
 
 @attrs.frozen(kw_only=True)
@@ -74,17 +75,28 @@ class Story:
     @property
     def told(self) -> str:
         """The story in lines, for whoever has to find out what went wrong."""
-        return "\n".join((f"seed {self.seed}", *self.outside.trace, *self.faults))
+        trace = (f"{moment:.3f} {what}" for moment, what in self.outside.trace)
+        return "\n".join((f"seed {self.seed}", *trace, *self.faults))
+
+    @property
+    def episodes(self) -> int:
+        """How many attempts came to a row."""
+        return len(self.outside.results.kept)
+
+    @property
+    def mishaps(self) -> list[tuple[str, str]]:
+        """What went wrong outside, each with its name."""
+        return self.outside.chance.mishaps
 
 
-def simulate(seed: int) -> Story:
-    """Play one seed to its end."""
+def simulate(seed: int, only: frozenset[str] | None = None) -> Story:
+    """Play one seed to its end; with `only`, no other mishaps than of these names."""
     with numbered_scopes():
-        return _played(seed)
+        return _played(seed, only)
 
 
-def _played(seed: int) -> Story:
-    chance = Chance(seed)
+def _played(seed: int, only: frozenset[str] | None) -> Story:
+    chance = Chance(seed, only)
     roughness = chance.one_of("roughness", 0.0, 0.0, 0.02, 0.1, 0.25)
     lifetime_seconds = chance.one_of("lifetime", 3600.0, 3600.0, 300.0)
     outside = Outside(chance, roughness, lifetime_seconds)
@@ -129,6 +141,7 @@ class _Life:
         async with anyio.create_task_group() as group:
             if not self.calm:
                 group.start_soon(self._disturb, process, collect)
+                group.start_soon(self._set_clock, process)
             group.start_soon(self._visit, process)
             if chance.happens("reap first", 0.25):
                 await reap()
@@ -145,13 +158,24 @@ class _Life:
         """Kill or stop the process at some moment, if not at a step."""
         chance, clock = self.outside.chance, self.outside.clock
         await clock.sleep(chance.between("disturbed at", 0, 900))
-        if chance.happens("stopped", 0.5):
+        how = chance.mishap(f"{process.name} ends", 1.0, "host stopped", "host killed")
+        if how == "host stopped":
             self.outside.note(f"{process.name} is stopped")
             collect.stop()
             process.stopping = True
-            return
-        process.die()
-        raise Killed
+        elif how == "host killed":
+            process.die()
+            raise Killed
+
+    async def _set_clock(self, process: Process) -> None:
+        """Let the host's clock jump, as one does that is set."""
+        chance, clock = self.outside.chance, self.outside.clock
+        await clock.sleep(chance.between("clock set at", 0, 900))
+        question = f"clock of {process.name}"
+        if chance.mishap(question, self.outside.roughness, "clock jumps"):
+            clock.shift_wall(
+                chance.between("clock set by", -JUMP_SECONDS, JUMP_SECONDS)
+            )
 
     async def _visit(self, process: Process) -> None:
         """Let another process reap while this one lives: `livery claims reap`."""
@@ -234,10 +258,11 @@ class _Life:
 def _live(life: _Life) -> bool:
     """Let the process live; tell whether the run is complete and nothing is left."""
     outside = life.outside
-    steps = None
-    if not life.calm and outside.chance.happens("killed at a step", 0.7):
-        steps = 1 + int(outside.chance.number("steps") ** 2 * 600)
     name = f"process-{life.number}"
+    steps = None
+    share = 0.0 if life.calm else 0.7
+    if outside.chance.mishap(f"{name} at a step", share, "host killed"):
+        steps = 1 + int(outside.chance.number("steps") ** 2 * 600)
     process = Process(outside, name, OWNER, steps, calm=life.calm)
     outside.note(f"{name} begins")
     loop = {"loop_factory": numbering(leaping_loop(outside.clock))}
