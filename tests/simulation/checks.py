@@ -41,13 +41,14 @@ def at_the_end(
     outside: Outside, tasks: Mapping[TaskId, Task], *, disturbed: bool
 ) -> None:
     """Everything that a complete run promises."""
-    _nothing_is_left(outside)
+    nothing_is_left(outside)
     _every_rollout_has_one_measure(outside)
     for row in outside.results.rows:
         _row_is_true(outside, tasks, row, disturbed=disturbed)
 
 
-def _nothing_is_left(outside: Outside) -> None:
+def nothing_is_left(outside: Outside) -> None:
+    """Rule 3, at the end: no sandbox lives, and everything that began is over."""
     now = outside.now
     for box in outside.boxes:
         if box.alive(now):

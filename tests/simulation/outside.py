@@ -8,7 +8,7 @@ can be killed at each of its steps; a dead process changes nothing any more.
 
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import PurePosixPath
 from typing import Any
@@ -91,6 +91,8 @@ class Outside:
     """Creations that come about although nobody waits for them."""
     launching: list[Box] = attrs.field(factory=list[Box])
     """Where launches are on their way."""
+    served: int = 0
+    """Sessions of servers that went from their seed to their close."""
     starts: Counter[str] = attrs.field(factory=Counter[str])
     """Starts of the harness's command, by episode."""
     ledger: dict[tuple[str, str], list[Any]] = attrs.field(
@@ -204,6 +206,8 @@ class Process:
     """Further processes that live."""
     dead: bool = False
     stopping: bool = False
+    on_death: Callable[[], None] = lambda: None
+    """Called when it is killed: who is connected to it notices."""
 
     def step(self) -> None:
         """Take one step outside, if there is life left for it."""
@@ -218,6 +222,7 @@ class Process:
     def die(self) -> None:
         self.dead = True
         self.outside.note(f"{self.name} is killed")
+        self.on_death()
 
     def mishap(self, question: str, *kinds: str) -> str | None:
         """Return what goes wrong with a call, if something does."""

@@ -32,6 +32,8 @@ from livery.ports.required.sandbox_provider import SandboxSpec
 
 from . import checks
 from .chance import Chance
+from .clients import Client
+from .doors import Open, open_routes, open_use_cases
 from .in_order import numbered_scopes, numbering
 from .outside import (
     LATE_SECONDS_MAX,
@@ -50,11 +52,18 @@ from .players import (
     SimulatedWorld,
     some_task,
 )
+from .served import Server, rest
 
 OWNER: Final = OwnerId("simulation")
 DISTURBED_LIVES_MAX: Final = 4
 CALM_LIVES_MAX: Final = 12
 TASKS_MAX: Final = 4
+SERVERS: Final = 2
+ROUGH_SECONDS_MAX: Final = 2500.0
+WORKLOADS: Final[tuple[Open | None, ...]] = (
+    (None,) * 16 + (open_use_cases,) * 3 + (open_routes,)
+)
+"""Runs of one process after the other, and servers that are asked in two ways."""
 JUMP_SECONDS: Final = 600.0
 
 
@@ -80,8 +89,8 @@ class Story:
 
     @property
     def episodes(self) -> int:
-        """How many attempts came to a row."""
-        return len(self.outside.results.kept)
+        """How many attempts came to a row, and how many sessions to their close."""
+        return len(self.outside.results.kept) + self.outside.served
 
     @property
     def mishaps(self) -> list[tuple[str, str]]:
@@ -105,6 +114,11 @@ def _played(seed: int, only: frozenset[str] | None) -> Story:
         task.task_id: task
         for task in (some_task(number, chance) for number in range(count))
     }
+    if (way_in := chance.one_of("workload", *WORKLOADS)) is not None:
+        _serve(outside, tasks, way_in)
+        checks.after_a_life(outside)
+        checks.nothing_is_left(outside)
+        return Story(seed=seed, outside=outside, tasks=tasks, disturbed=True)
     lives = int(chance.number("lives") * (DISTURBED_LIVES_MAX + 1))
     for number in range(lives):
         _live(_Life(outside, tasks, number))
@@ -123,6 +137,51 @@ def _played(seed: int, only: frozenset[str] | None) -> Story:
     )
     checks.at_the_end(outside, tasks, disturbed=story.disturbed)
     return story
+
+
+def _serve(outside: Outside, tasks: dict[TaskId, Task], way_in: Open) -> None:
+    """Let servers serve clients, a session for each task, until all is at rest."""
+    loop = {"loop_factory": numbering(leaping_loop(outside.clock))}
+    anyio.run(_served, outside, tasks, way_in, backend_options=loop)
+
+
+async def _served(outside: Outside, tasks: dict[TaskId, Task], way_in: Open) -> None:
+    alive: set[str] = set()
+    done = anyio.Event()
+    rough_until = outside.chance.between("rough until", 200, ROUGH_SECONDS_MAX)
+    servers = [
+        Server(
+            outside=outside,
+            tasks=tasks,
+            number=number,
+            owner=OWNER,
+            alive=alive,
+            rough_until=rough_until,
+            open_door=way_in,
+            done=done,
+        )
+        for number in range(SERVERS)
+    ]
+    async with anyio.create_task_group() as group:
+        for server in servers:
+            group.start_soon(server.serve)
+        async with anyio.create_task_group() as clients:
+            for number in range(len(tasks)):
+                client = Client(
+                    outside=outside,
+                    servers=servers,
+                    number=number,
+                    rough_until=rough_until,
+                )
+                clients.start_soon(client.live)
+        left = rough_until - outside.clock.monotonic()
+        await outside.clock.sleep(max(left, 0.0) + LATE_SECONDS_MAX)
+        done.set()
+    for number in range(CALM_LIVES_MAX):
+        last = Process(outside, f"reaper-{number}", OWNER, None, calm=True)
+        if await rest(last, tasks):
+            return
+    outside.faults.append("what was served did not come to rest")
 
 
 @attrs.define
