@@ -44,6 +44,7 @@ from ...domain.agent_sessions import (
     StartClose,
     TakeOver,
 )
+from ...domain.claims import ClaimNotUsable
 from ...domain.digests import Json, RequestDigest
 from ...domain.refusals import Refusal
 from ...domain.requests import request_digest
@@ -491,7 +492,8 @@ class AgentSessions:
         """Reach the sandbox of a run; None when it is gone, which is the run's end."""
         try:
             return await self._opened(session, standing)
-        except SandboxLost as lost:
+        except (SandboxLost, ClaimNotUsable) as lost:
+            # Or it was given back, when its process had died and nobody had taken over.
             seeded = standing.state.seeded
             assert seeded is not None, "it has an activation"
             grant = from_text(seeded.grant)

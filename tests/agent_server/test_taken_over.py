@@ -35,7 +35,7 @@ from livery.ports.provided.session_replies import to_run_id
 from livery.ports.provided.session_sandboxes import claim_of
 from livery.ports.required.journal import agent_session_stream, claim_stream
 from livery.ports.required.sandbox import SandboxAccess, SandboxFailed
-from livery.ports.required.sandbox_provider import SandboxSpec
+from livery.ports.required.sandbox_provider import ClaimLabel, SandboxSpec
 
 from ..use_cases.outside import OWNER, BreakableProvider, Outside
 from .scripted import (
@@ -345,3 +345,23 @@ async def test_a_dead_server_s_sandbox_is_held_until_its_session_is_closed() -> 
 
     assert closed.status_code == 200
     assert provider.made == [claim]
+
+
+@pytest.mark.parametrize("asked_again", [True, False])
+async def test_a_dead_server_s_run_whose_sandbox_was_given_back_ends_and_closes(
+    asked_again: bool,
+) -> None:
+    journal, provider = MemoryJournal(), BreakableProvider()
+    claim = await left_with_a_sandbox(journal, provider)
+    await carry_out(journal, agent_session_stream(SESSION), DECIDER, activation())
+    label = ClaimLabel(claim=claim, owner=OWNER)
+    await Outside(journal=journal, provider=provider).release(label, reason="reaped")
+    async with serving(journal, own=True, provider=provider) as it:
+        if asked_again:
+            ending = await it.served.activate(SESSION, HELLO)
+            assert ending.outcome is Outcome.SANDBOX_ERROR
+        closed = await it.close()
+
+    assert closed.status_code == 200
+    assert closed.json()["agent_observations"]["records"]
+    assert provider.live == {}
