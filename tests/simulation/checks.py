@@ -5,10 +5,10 @@ Rules 1, 2, 5 and 8 are also watched while it happens (`outside.py`).
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from livery.domain import agent_sessions, claims, episodes, resources_sessions
+from livery.domain import agent_sessions, claims, episodes, places, resources_sessions
 from livery.domain.digests import Json
 from livery.domain.resources_sessions import ResourcesSessionId
 from livery.domain.rollouts import RecordKind
@@ -60,6 +60,15 @@ def nothing_is_left(outside: Outside) -> None:
             outside.broken(3, f"{category}/{key} is open: {events[-1]}")
 
 
+def no_permit_is_held(outside: Outside, alive: Collection[str]) -> None:
+    """Rule 10: when every session is over, no living process has a place for one."""
+    for (category, key), events in outside.ledger.items():
+        if category == "places":
+            taken = places.DECIDER.replay(events).taken
+            if taken is not None and taken.holder in alive:
+                outside.broken(10, f"{taken.ticket} of {taken.holder} keeps {key}")
+
+
 def _has_ended(category: str, events: list[Any]) -> bool:
     match category:
         case "claims":
@@ -70,6 +79,8 @@ def _has_ended(category: str, events: list[Any]) -> bool:
             return agent_sessions.DECIDER.replay(events).phase in ("closed", "absent")
         case "resources_sessions":
             return resources_sessions.DECIDER.replay(events).phase == "closed"
+        case "places":
+            return True  # That of a process that has ended is free.
         case _:
             raise AssertionError(f"nothing writes {category} here")
 

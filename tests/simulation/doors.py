@@ -85,11 +85,6 @@ async def _asked(asking: Awaitable[T]) -> T:
         raise Turned(str(refusal)) from refusal
 
 
-async def open_use_cases(served: ServedSessions, stack: AsyncExitStack) -> Door:
-    """Let clients in directly."""
-    return UseCases(served)
-
-
 @attrs.frozen
 class Routes:
     """The routes of the agent server, asked in this process."""
@@ -121,6 +116,7 @@ class Routes:
         self, path: str, body: Mapping[str, object], cookie: str | None = None
     ) -> httpx.Response:
         headers = {} if cookie is None else {"cookie": f"{COOKIE}={cookie}"}
+        self.client.cookies.clear()  # They are of many visitors.
         reply = await self.client.post(path, json=body, headers=headers)
         if reply.status_code == CONFLICT:
             raise Turned(reply.text)
@@ -129,8 +125,28 @@ class Routes:
         return reply
 
 
-async def open_routes(served: ServedSessions, stack: AsyncExitStack) -> Door:
-    """Let clients in by the server's routes."""
+def open_routes() -> Open:
+    """Let clients in by the routes; each server reads the cookies of all."""
+    cookies: dict[str, str] = {}
+
+    async def opened(served: ServedSessions, stack: AsyncExitStack) -> Door:
+        return await _open_routes(served, stack, cookies)
+
+    return opened
+
+
+def open_use_cases() -> Open:
+    """Let clients in directly."""
+
+    async def opened(served: ServedSessions, stack: AsyncExitStack) -> Door:
+        return UseCases(served)
+
+    return opened
+
+
+async def _open_routes(
+    served: ServedSessions, stack: AsyncExitStack, cookies: dict[str, str]
+) -> Door:
     routes = AgentRoutes(
         served=served,
         cookies=SessionCookies(COOKIE, "key", key=COOKIE_KEY),
@@ -140,4 +156,4 @@ async def open_routes(served: ServedSessions, stack: AsyncExitStack) -> Door:
     transport = httpx.ASGITransport(to_application(routes.routes()))
     client = httpx.AsyncClient(transport=transport, base_url="http://simulated")
     await stack.enter_async_context(client)
-    return Routes(client, {})
+    return Routes(client, cookies)

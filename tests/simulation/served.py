@@ -12,16 +12,24 @@ from typing import Final
 import anyio
 import attrs
 
+from livery.domain.admissions import Ticket
+from livery.domain.agent_sessions import AgentSessionId
 from livery.domain.claims import OwnerId
 from livery.domain.tasks import Task, TaskId
 from livery.ports.provided.activate_harness import ActivateHarness
+from livery.ports.provided.admit_over_workers import AdmitOverWorkers
 from livery.ports.provided.admit_sessions import AdmitSessions
 from livery.ports.provided.agent_sessions import AgentSessions
 from livery.ports.provided.claim_sandbox import ClaimSandbox
 from livery.ports.provided.reap_claims import Finding, ReapClaims
 from livery.ports.provided.release_claim import ReleaseClaim
 from livery.ports.provided.serve_sessions import Patience, serve_sessions
-from livery.ports.provided.session_sandboxes import OwnSandboxes, SessionSandboxes
+from livery.ports.provided.session_sandboxes import (
+    OwnSandboxes,
+    SessionSandboxes,
+    has_own_sandbox,
+)
+from livery.ports.provided.shared_places import SharedPlaces
 from livery.ports.required.sandbox_provider import SandboxSpec
 
 from .doors import Door, Open
@@ -101,8 +109,21 @@ class Server:
 
     async def _live(self, process: Process, how: str | None) -> None:
         sessions, reap = wired(process, self.tasks)
-        admit = AdmitSessions(
-            clock=self.outside.clock, places=PLACES, patience_seconds=300.0
+        clock, journal = self.outside.clock, ProcessJournal(process)
+
+        async def outlives(ticket: Ticket) -> bool:
+            return await has_own_sandbox(journal, AgentSessionId(ticket))
+
+        admit = AdmitOverWorkers(
+            queue=AdmitSessions(clock=clock, places=PLACES, patience_seconds=300.0),
+            shared=SharedPlaces(
+                journal=journal,
+                clock=clock,
+                holders=ProcessHolders(process),
+                name="agent_sessions",
+                places=PLACES,
+                outlives=outlives,
+            ),
         )
         async with AsyncExitStack() as stack:
             served = await stack.enter_async_context(

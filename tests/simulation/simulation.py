@@ -6,7 +6,7 @@ or stopped, what each task does. Time is virtual, so hours take milliseconds.
 `simulate` returns what stands at the end, and every broken rule.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import anyio
@@ -60,7 +60,7 @@ CALM_LIVES_MAX: Final = 12
 TASKS_MAX: Final = 4
 SERVERS: Final = 2
 ROUGH_SECONDS_MAX: Final = 2500.0
-WORKLOADS: Final[tuple[Open | None, ...]] = (
+WORKLOADS: Final[tuple[Callable[[], Open] | None, ...]] = (
     (None,) * 16 + (open_use_cases,) * 3 + (open_routes,)
 )
 """Runs of one process after the other, and servers that are asked in two ways."""
@@ -115,7 +115,7 @@ def _played(seed: int, only: frozenset[str] | None) -> Story:
         for task in (some_task(number, chance) for number in range(count))
     }
     if (way_in := chance.one_of("workload", *WORKLOADS)) is not None:
-        _serve(outside, tasks, way_in)
+        _serve(outside, tasks, way_in())
         checks.after_a_life(outside)
         checks.nothing_is_left(outside)
         return Story(seed=seed, outside=outside, tasks=tasks, disturbed=True)
@@ -176,6 +176,7 @@ async def _served(outside: Outside, tasks: dict[TaskId, Task], way_in: Open) -> 
                 clients.start_soon(client.live)
         left = rough_until - outside.clock.monotonic()
         await outside.clock.sleep(max(left, 0.0) + LATE_SECONDS_MAX)
+        checks.no_permit_is_held(outside, alive)
         done.set()
     for number in range(CALM_LIVES_MAX):
         last = Process(outside, f"reaper-{number}", OWNER, None, calm=True)
