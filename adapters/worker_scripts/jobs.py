@@ -17,7 +17,8 @@ from typing import Iterator, NoReturn, cast
 from .accounts import find_account
 from .capture import Capture
 from .keeper import Order, how_it_ended, keep
-from .processes import KILL_SECONDS, MARKER, Program
+from .launching import Program
+from .processes import KILL_SECONDS, MARKER
 from .wire import ANSWER, CHUNK, CHUNK_BYTES, frame, told
 
 READ_BYTES = 64 * 1024

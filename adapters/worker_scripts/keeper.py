@@ -14,15 +14,13 @@ import socket
 import time
 from typing import NamedTuple, NoReturn
 
+from .launching import NotStarted, Program, start
 from .processes import (
     DRAIN_SECONDS,
-    NotStarted,
-    Program,
     Tree,
     become_subreaper,
     close_all_but,
     look_at,
-    start,
     wake_on_child,
 )
 

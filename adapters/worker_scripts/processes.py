@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs and the trees of processes that grow from them.
+"""The trees of processes that grow from programs.
 
 Whoever keeps a tree is its subreaper: a process that loses its parent becomes
 the keeper's child, so the tree is gone exactly when the keeper has no child
@@ -9,16 +9,13 @@ descent and by the marker that every process of it carries in its environment.
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import select
 import signal
 import time
 from types import FrameType
-from typing import Callable, NamedTuple, NoReturn, Protocol
-
-from .accounts import Account, become
+from typing import Callable, NamedTuple, Protocol
 
 MARKER = b"LIVERY_TREE"
 DRAIN_SECONDS = 0.5
@@ -29,7 +26,6 @@ _KILL_PASS_SECONDS = 0.02
 _TURN_SECONDS_MAX = 3600.0
 _STOP_PASSES_MAX = 20
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
-_NOT_STARTED = 127
 
 
 class Seen(NamedTuple):
@@ -39,19 +35,6 @@ class Seen(NamedTuple):
     state: str
     begun: int
     """Clock ticks after the machine's start: a number that comes back has another."""
-
-
-class NotStarted(Exception):
-    """The program never ran; the text says why."""
-
-
-class Program(NamedTuple):
-    """What is to be run, ready for the kernel."""
-
-    argv: list[bytes]
-    cwd: bytes
-    env: dict[bytes, bytes]
-    account: Account | None
 
 
 def become_subreaper() -> bool:
@@ -100,101 +83,6 @@ def close_all_but(kept: set[int]) -> None:
                 os.close(descriptor)
             except OSError:
                 pass  # The one that listed the folder is closed already.
-
-
-def start(
-    program: Program,
-    streams: tuple[int, int, int],
-    *,
-    open_files: tuple[int, int] | None = None,
-) -> int:
-    """Start `program` in a session of its own and return its process id.
-
-    Raises:
-        NotStarted: There is no such program, folder or user, or no room.
-    """
-    reading, writing = os.pipe2(os.O_CLOEXEC)
-    try:
-        pid = os.fork()
-    except OSError as fault:
-        os.close(reading)
-        os.close(writing)
-        raise NotStarted("no process could be made: %s" % fault.strerror) from None
-    if pid == 0:
-        _turn_into(program, streams, writing, open_files)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as report:
-        reason = report.read()
-    if reason:
-        os.waitpid(pid, 0)
-        raise NotStarted(reason.decode("utf-8", "replace"))
-    return pid
-
-
-def _turn_into(
-    program: Program,
-    streams: tuple[int, int, int],
-    report: int,
-    open_files: tuple[int, int] | None,
-) -> NoReturn:
-    """Become `program`, or write to `report` why not."""
-    step = "session"
-    try:
-        signal.set_wakeup_fd(-1)
-        _restore_signals()
-        os.setsid()
-        # First out of the way of 0 to 2, so that none overwrites another.
-        spare = [os.dup(descriptor) for descriptor in streams]
-        for number, descriptor in enumerate(spare):
-            os.dup2(descriptor, number, inheritable=True)
-        if open_files is not None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
-        step = "user"
-        become(program.account)
-        step = "folder %s" % _shown(program.cwd)
-        os.chdir(program.cwd)
-        step = "program %s" % _shown(program.argv[0])
-        _execute(program)
-    except OSError as fault:
-        os.write(report, ("%s: %s" % (step, fault.strerror)).encode())
-    except Exception as fault:  # whatever it is, the fork must not live on
-        os.write(report, ("%s: %s" % (step, fault)).encode())
-    finally:
-        os._exit(_NOT_STARTED)
-
-
-def _execute(program: Program) -> NoReturn:
-    """Become the program, as execvp finds it.
-
-    Not by os.execvpe, which imports modules when it is called: the account may not
-    read them.
-    """
-    name = program.argv[0]
-    folders = program.env.get(b"PATH", os.defpath.encode()).split(b":")
-    paths = [os.path.join(folder, name) for folder in folders]
-    refusal: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for path in [name] if b"/" in name else paths:
-        try:
-            os.execve(path, program.argv, program.env)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except PermissionError as fault:
-            refusal = fault
-    raise refusal
-
-
-def _shown(name: bytes) -> str:
-    return name.decode("utf-8", "backslashreplace")[:200]
-
-
-def _restore_signals() -> None:
-    for number in range(1, signal.NSIG):
-        try:
-            if signal.getsignal(number) is not signal.SIG_DFL:
-                signal.signal(number, signal.SIG_DFL)
-        except (OSError, ValueError):
-            pass  # not one that can be set: KILL, STOP, libc's own
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def process_table() -> dict[int, Seen]:

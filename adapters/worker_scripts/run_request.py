@@ -9,7 +9,8 @@ import os
 from typing import cast
 
 from .accounts import find_account
-from .processes import MARKER, NotStarted, Program, initial_environment
+from .launching import NotStarted, Program
+from .processes import MARKER, initial_environment
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "argv": (list,),

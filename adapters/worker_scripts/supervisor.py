@@ -25,14 +25,13 @@ from typing import NoReturn, cast
 
 from . import run_folder
 from .accounts import NoSuchAccount
+from .launching import NotStarted, start
 from .processes import (
     DRAIN_SECONDS,
-    NotStarted,
     Tree,
     become_subreaper,
     close_all_but,
     look_at,
-    start,
     wake_on_child,
 )
 from .run_request import Misused, open_stdin, read_request, to_program
