@@ -12,13 +12,14 @@ import json
 import os
 import socket
 import time
-from typing import Iterator, NoReturn, cast
+from typing import Iterator, cast
 
 from .accounts import find_account
 from .capture import Capture
 from .keeper import Order, how_it_ended, keep
 from .launching import Program
 from .processes import KILL_SECONDS, MARKER
+from .spares import Spare
 from .wire import ANSWER, CHUNK, CHUNK_BYTES, frame, told
 
 READ_BYTES = 64 * 1024
@@ -62,8 +63,9 @@ class Job:
         open_files: tuple[int, int],
         *,
         subreaper: bool,
+        spare: Spare | None,
     ) -> None:
-        """Fork the keeper.
+        """Have the spare keep it, or fork a keeper where there is none.
 
         Raises:
             NoSuchAccount: The command's user cannot be had.
@@ -75,12 +77,11 @@ class Job:
             stdin = self._stdin_pair(opened)
             stdout = _pipe(opened)
             stderr = _pipe(opened)
-            here, there = socket.socketpair()
             streams = (stdin[0], stdout[1], stderr[1])
-            with there:
-                self.keeper = os.fork()
-                if self.keeper == 0:
-                    _be_keeper(order, streams, there)
+            if spare is not None and spare.takes(order, streams):
+                self.keeper, here = spare.pid, spare.channel
+            else:
+                self.keeper, here = _forked(order, streams)
         except OSError:
             for descriptor in opened:
                 os.close(descriptor)
@@ -276,10 +277,14 @@ def _pipe(opened: list[int]) -> tuple[int, int]:
     return reading, writing
 
 
-def _be_keeper(
-    order: Order, streams: tuple[int, int, int], worker: socket.socket
-) -> NoReturn:
-    try:
-        keep(order, streams, worker)
-    finally:
-        os._exit(1)
+def _forked(order: Order, streams: tuple[int, int, int]) -> tuple[int, socket.socket]:
+    here, there = socket.socketpair()
+    with there:
+        try:
+            keeper = os.fork()
+        except OSError:
+            here.close()
+            raise
+        if keeper == 0:
+            keep(order, streams, there)
+    return keeper, here

@@ -40,16 +40,41 @@ class Order(NamedTuple):
     subreaper: bool
 
 
+class Ready(NamedTuple):
+    """What a keeper has before its command."""
+
+    subreaper: bool
+    wake: int
+    """As of `wake_on_child`."""
+
+
 def keep(
     order: Order, streams: tuple[int, int, int], worker: socket.socket
 ) -> NoReturn:
     """Be the keeper of one command; called in a fork of the worker."""
+    try:
+        kept = {*streams, worker.fileno()}
+        ready = get_ready(kept, subreaper=order.subreaper)
+        worker.setblocking(True)
+        serve(order, streams, worker, ready)
+    finally:
+        os._exit(1)
+
+
+def get_ready(kept: set[int], *, subreaper: bool) -> Ready:
+    """Become what can serve; of the descriptors above 2, the `kept` alone stay open."""
+    os.setsid()
+    close_all_but(kept)
+    return Ready(subreaper=subreaper and become_subreaper(), wake=wake_on_child())
+
+
+def serve(
+    order: Order, streams: tuple[int, int, int], worker: socket.socket, ready: Ready
+) -> NoReturn:
+    """Do what a keeper is for, and end."""
     status = 1
     try:
-        os.setsid()
-        close_all_but({*streams, worker.fileno()})
-        worker.setblocking(True)
-        report = _report(order, streams, worker)
+        report = _report(order, streams, worker, ready)
         try:
             worker.sendall(json.dumps(report).encode() + b"\n")
             if report.get("let_live"):
@@ -63,10 +88,8 @@ def keep(
 
 
 def _report(
-    order: Order, streams: tuple[int, int, int], worker: socket.socket
+    order: Order, streams: tuple[int, int, int], worker: socket.socket, ready: Ready
 ) -> dict[str, object]:
-    subreaper = order.subreaper and become_subreaper()
-    wake = wake_on_child()
     begun = time.monotonic()
     try:
         leader = start(order.program, streams, open_files=order.open_files)
@@ -74,7 +97,7 @@ def _report(
         return {"how": "not_started", "reason": str(refusal), "seconds": 0.0}
     for descriptor in streams:
         os.close(descriptor)
-    tree = Tree(leader, order.mark, wake, subreaper=subreaper)
+    tree = Tree(leader, order.mark, ready.wake, subreaper=ready.subreaper)
     how = _await_end(tree, worker, begun + order.timeout_seconds)
     report: dict[str, object] = {
         "how": how,

@@ -1,13 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the worker tells of the sandbox it woke up in."""
+"""The sandbox that the worker woke up in: what it tells of it, and what it takes."""
 
 from __future__ import annotations
 
+import fcntl
 import glob
 import os
+import resource
+import signal
 import sys
 
+PIPE_BYTES = 1024 * 1024
+
+_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of linux/fcntl.h
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
+
+_IGNORED = [
+    "HUP",
+    "INT",
+    "QUIT",
+    "PIPE",
+    "TERM",
+    "USR1",
+    "USR2",
+    "ALRM",
+    "TSTP",
+    "TTIN",
+    "TTOU",
+]
 
 
 def hello(*, subreaper: bool) -> dict[str, object]:
@@ -47,3 +67,27 @@ def _libc() -> str:
         return "musl"
     # A Python that brings its own C library knows nothing of the one that is here.
     return "glibc" if glob.glob("/lib*/ld-linux-*") else "unknown"
+
+
+def raise_open_files() -> tuple[int, int]:
+    """Allow this process all the descriptors it may have; return what was before."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    except (OSError, ValueError):
+        pass  # Then the limit that was there has to do.
+    return before
+
+
+def widen(descriptor: int) -> None:
+    """Let a pipe hold more, so that it takes fewer turns."""
+    try:
+        fcntl.fcntl(descriptor, _SET_PIPE_SIZE, PIPE_BYTES)
+    except OSError:
+        pass  # No pipe, or not allowed: it works as it is, with more turns.
+
+
+def ignore_signals() -> None:
+    """Be ended by no signal that can be ignored."""
+    for name in _IGNORED:
+        signal.signal(getattr(signal, "SIG" + name), signal.SIG_IGN)

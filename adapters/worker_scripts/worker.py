@@ -12,10 +12,8 @@ come to its end.
 from __future__ import annotations
 
 import collections
-import fcntl
 import gc
 import os
-import resource
 import selectors
 import signal
 import sys
@@ -38,7 +36,8 @@ from .processes import (
     stop_and_kill,
     wake_on_child,
 )
-from .system import hello
+from .spares import Spare
+from .system import hello, ignore_signals, raise_open_files, widen
 from .transfers import Reading, Transfers
 from .wire import (
     CHUNK,
@@ -61,21 +60,6 @@ from .wire import (
 
 INPUT_BYTES = 256 * 1024
 SWEEP_SECONDS = 0.02
-PIPE_BYTES = 1024 * 1024
-_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of linux/fcntl.h
-_IGNORED = [
-    "HUP",
-    "INT",
-    "QUIT",
-    "PIPE",
-    "TERM",
-    "USR1",
-    "USR2",
-    "ALRM",
-    "TSTP",
-    "TTIN",
-    "TTOU",
-]
 
 
 class Worker:
@@ -84,7 +68,7 @@ class Worker:
     def __init__(self, *, subreaper: bool) -> None:
         self._subreaper = subreaper
         self._environment = initial_environment()
-        self._open_files = _raise_open_files()
+        self._open_files = raise_open_files()
         self._token = os.urandom(8).hex()
         self._selector = selectors.DefaultSelector()
         self._wake = wake_on_child()
@@ -94,6 +78,8 @@ class Worker:
         self._sending = False
         self._jobs: dict[int, Job] = {}
         self._keepers: dict[int, Job] = {}
+        self._spare: Spare | None = None
+        self._spare_wanted = False
         self._let_live: dict[int, int] = {}
         self._transfers = Transfers()
         self._host_is_there = True
@@ -102,7 +88,7 @@ class Worker:
         """Serve until the host is gone and everything that ran was ended."""
         for descriptor in (0, 1):
             os.set_blocking(descriptor, False)
-            _widen(descriptor)
+            widen(descriptor)
         self._watch(self._wake, self._see_children)
         self._watch(0, self._receive)
         self._offer(told(HELLO, 0, hello(subreaper=self._subreaper)))
@@ -112,6 +98,7 @@ class Worker:
                 if key.fd in self._selector.get_map():
                     key.data()
             self._look_after_jobs()
+            self._make_spare()
         self._transfers.abort_all()
 
     def _watch(self, descriptor: int, turn: Callable[[], None]) -> None:
@@ -222,9 +209,14 @@ class Worker:
     def _exec(self, call: int, words: dict[str, object]) -> None:
         mark = ("%s.%d" % (self._token, call)).encode()
         job = Job(call, words, mark)
+        spare, self._spare = self._spare, None
         try:
             job.start(
-                words, self._environment, self._open_files, subreaper=self._subreaper
+                words,
+                self._environment,
+                self._open_files,
+                subreaper=self._subreaper,
+                spare=spare,
             )
         except NoSuchAccount as refusal:
             self._offer(not_started(call, str(refusal)))
@@ -233,6 +225,9 @@ class Worker:
             reason = "no room for its pipes or its keeper: %s" % fault.strerror
             self._offer(not_started(call, reason))
             return
+        finally:
+            if spare is not None and spare.pid != job.keeper:
+                spare.close()
         self._jobs[call] = job
         self._keepers[job.keeper] = job
         self._watch(job.channel, lambda: self._hear(job))
@@ -288,8 +283,23 @@ class Worker:
         job.close()
         del self._jobs[job.call]
         self._offer_all(job.answer(unknown))
+        self._spare_wanted = True
 
-    # Children: keepers, and the orphans of keepers that were killed.
+    def _make_spare(self) -> None:
+        """Fork the next keeper once all is answered, and never beside a command.
+
+        A command may be there to end every process: it would find new ones for ever.
+        """
+        busy = self._jobs or self._sending or not self._host_is_there
+        if busy or self._spare is not None or not self._spare_wanted:
+            return
+        self._spare_wanted = False
+        try:
+            self._spare = Spare(subreaper=self._subreaper)
+        except OSError:
+            pass  # No room: the next keeper is forked when it is needed.
+
+    # Children: keepers, the spare, and the orphans of keepers that were killed.
 
     def _see_children(self) -> None:
         drain(self._wake)
@@ -300,12 +310,19 @@ class Worker:
                     return
                 if os.WIFSTOPPED(status):
                     # By its command, say: it has a deadline to keep.
-                    send(signal.SIGCONT, {pid} & set(self._keepers))
+                    send(signal.SIGCONT, {pid} & self._own())
                     continue
                 self._keepers.pop(pid, None)
                 self._let_live.pop(pid, None)
+                if self._spare is not None and self._spare.pid == pid:
+                    self._spare.close()
+                    self._spare = None
         except ChildProcessError:
             return
+
+    def _own(self) -> set[int]:
+        spare = () if self._spare is None else (self._spare.pid,)
+        return {*self._keepers, *spare}
 
     def _look_after_jobs(self) -> None:
         now = time.monotonic()
@@ -335,7 +352,7 @@ class Worker:
             if pid in table and table[pid].begun == begun
         }
         own = os.getpid()
-        kept = spared | set(self._keepers)
+        kept = spared | self._own()
         roots = {pid for pid, seen in table.items() if seen.parent == own} - kept
         if not self._subreaper:
             for job in jobs:
@@ -364,27 +381,9 @@ class Worker:
                 job.stop()
 
 
-def _raise_open_files() -> tuple[int, int]:
-    """Allow this process all the descriptors it may have; return what was before."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    except (OSError, ValueError):
-        pass  # Then the limit that was there has to do.
-    return before
-
-
-def _widen(descriptor: int) -> None:
-    try:
-        fcntl.fcntl(descriptor, _SET_PIPE_SIZE, PIPE_BYTES)
-    except OSError:
-        pass  # No pipe, or not allowed: it works as it is, with more turns.
-
-
 def main(arguments: list[str]) -> int:
     """Serve the host at standard input and output; the end is a success."""
-    for name in _IGNORED:
-        signal.signal(getattr(signal, "SIG" + name), signal.SIG_IGN)
+    ignore_signals()
     try:
         os.setsid()
     except OSError:

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import anyio
-import psutil
 import pytest
 
 from livery.ports.provided.worker_frames import FRAME_BYTES_MAX
@@ -21,7 +20,7 @@ from livery.ports.required.sandbox import (
 )
 
 from . import processes
-from .worker_process import RunningWorker, worker_in
+from .worker_process import RunningWorker, spare_of, worker_in
 
 pytestmark = pytest.mark.anyio
 
@@ -333,16 +332,13 @@ async def test_a_hundred_ends_leave_nothing_defunct(worker: RunningWorker) -> No
         ended = await worker.sh("sleep 100 & kill -9 $!; kill -9 $$")
         assert ended.how == Signalled(9)
 
-    below = psutil.Process(worker.hello.pid).children(recursive=True)
-    with anyio.fail_after(MARGIN_SECONDS):
-        while any(child.is_running() for child in below):  # noqa: ASYNC110
-            await anyio.sleep(0.01)
+    await spare_of(worker)  # It is all that is left.
 
 
 async def test_five_hundred_commands_leak_no_descriptor(tmp_path: Path) -> None:
     async with worker_in(str(tmp_path), python=sys.executable) as worker:
         folder = f"/proc/{worker.hello.pid}/fd"
-        await worker.sh("true")
+        await spare_of(worker)
         before = len(os.listdir(folder))
 
         for _ in range(20):
@@ -350,6 +346,7 @@ async def test_five_hundred_commands_leak_no_descriptor(tmp_path: Path) -> None:
                 for _ in range(25):
                     tasks.start_soon(worker.exec, command("true"))
 
+        await spare_of(worker)
         assert len(os.listdir(folder)) == before
 
 

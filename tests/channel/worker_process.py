@@ -10,12 +10,14 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.abc
 import attrs
+import psutil
 
 from livery.adapters.worker_scripts import bootstrap
 from livery.ports.provided.worker_channel import WorkerChannel, WorkerHello
 from livery.ports.required.sandbox import Command, Ended, shell
 
 PATIENCE_SECONDS = 30.0
+LOOK_SECONDS = 0.01
 
 
 class ProcessStream:
@@ -100,3 +102,15 @@ async def worker_in(
         finally:
             if process.returncode is None:
                 process.kill()
+
+
+async def spare_of(worker: RunningWorker) -> psutil.Process:
+    """Have a command run; return the spare once it is all that is below the worker."""
+    ended = await worker.sh("echo $PPID")
+    keeper = int(ended.stdout.kept)
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while True:
+            below = psutil.Process(worker.hello.pid).children(recursive=True)
+            if len(below) == 1 and below[0].pid != keeper:
+                return below[0]
+            await anyio.sleep(LOOK_SECONDS)
