@@ -22,9 +22,11 @@ from .tunnel import DoorAddress
 
 COMMAND_SECONDS = 60.0
 PAUSE_SECONDS = 0.02
-LOOK_PAUSE_SECONDS = 0.1
-"""The server is asked when execd takes longer than it mostly does."""
+PAUSE_SHARE = 0.1
+"""Of what was waited already: to ask late costs a tenth of it at most."""
 PAUSE_SECONDS_MAX = 0.5
+LOOK_AFTER_SECONDS = 0.3
+"""The server is asked when execd takes longer than it mostly does."""
 KEY_BYTES = 32
 
 
@@ -58,7 +60,7 @@ async def until_answering(
     Raises:
         ExecdGone: It did not answer within `seconds`.
     """
-    until, pause = anyio.current_time() + seconds, PAUSE_SECONDS
+    begun = anyio.current_time()
     while True:
         try:
             await execd.ping()
@@ -66,12 +68,13 @@ async def until_answering(
         except (ExecdGone, ApiRefused) as gone:
             if isinstance(gone, ApiRefused) and gone.status in {401, 403}:
                 raise OpeningFailed("execd", "it does not take our token") from gone
-            if pause >= LOOK_PAUSE_SECONDS:
+            waited = anyio.current_time() - begun
+            if waited >= LOOK_AFTER_SECONDS:
                 await look()
-            if anyio.current_time() + pause > until:
+            pause = min(max(PAUSE_SECONDS, PAUSE_SHARE * waited), PAUSE_SECONDS_MAX)
+            if waited + pause > seconds:
                 raise ExecdGone(f"its execd does not answer: {gone}") from gone
         await anyio.sleep(pause)
-        pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
 
 async def open_door(
