@@ -24,7 +24,6 @@ from .retries import (
 
 KEEP_ALIVE_SECONDS: Final = 4.0
 """Shorter than any server keeps idle connections that we know of (5 s and more)."""
-CONNECT_SECONDS: Final = 5.0
 CONNECTIONS_MAX: Final = 256
 CLOSE_SECONDS: Final = 5.0
 
@@ -78,37 +77,42 @@ class HttpClient:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float = 30.0,
+        patience: Patience | None = None,
     ) -> httpx.Response:
         """Ask, again where that is right, and return the answer, whatever its status.
 
         `repeatable` says that asking twice does what asking once does. A redirect is
-        an answer like any other and is not followed.
+        an answer like any other and is not followed. `patience` is the client's own
+        where none is given.
 
         Raises:
             HttpFailed: No answer within the bounds of `patience`.
         """
+        patience = patience or self.patience
         request = self._http.build_request(
             method,
             path,
             content=content,
             headers=dict(headers or {}),
-            timeout=httpx.Timeout(timeout_seconds, connect=CONNECT_SECONDS),
+            timeout=httpx.Timeout(timeout_seconds, connect=patience.connect_seconds),
         )
-        until = anyio.current_time() + self.patience.seconds_max
-        for attempt in range(1, self.patience.attempts_max + 1):
+        until = anyio.current_time() + patience.seconds_max
+        for attempt in range(1, patience.attempts_max + 1):
             try:
                 with self._calls.one():
                     answer = await self._http.send(request)
             except ClientClosed as closed:
                 raise _failed(request, attempt, closed) from closed
             except httpx.TransportError as fault:
-                pause = self._pause_after_fault(
-                    fault, attempt, until, repeatable=repeatable
+                pause = _pause_after_fault(
+                    patience, fault, attempt, until, repeatable=repeatable
                 )
                 if pause is None:
                     raise _failed(request, attempt, fault) from fault
             else:
-                pause = self._pause_after(answer, attempt, until, repeatable=repeatable)
+                pause = _pause_after(
+                    patience, answer, attempt, until, repeatable=repeatable
+                )
                 if pause is None:
                     return answer
             await anyio.sleep(pause)
@@ -136,7 +140,9 @@ class HttpClient:
             path,
             content=content,
             headers=dict(headers or {}),
-            timeout=httpx.Timeout(timeout_seconds, connect=CONNECT_SECONDS),
+            timeout=httpx.Timeout(
+                timeout_seconds, connect=self.patience.connect_seconds
+            ),
         )
         try:
             with self._calls.one():
@@ -148,33 +154,6 @@ class HttpClient:
                     await answer.aclose()
         except (ClientClosed, httpx.TransportError) as fault:
             raise _failed(request, 1, fault) from fault
-
-    def _pause_after_fault(
-        self,
-        fault: httpx.TransportError,
-        attempt: int,
-        until: float,
-        *,
-        repeatable: bool,
-    ) -> float | None:
-        """Return the pause before the next attempt; None when there is to be none."""
-        sent = delivery_of(fault) is not Delivery.NOT_SENT
-        if not can_help(fault) or (sent and not repeatable):
-            return None
-        return self._within(self.patience.pause(attempt), attempt, until)
-
-    def _pause_after(
-        self, answer: httpx.Response, attempt: int, until: float, *, repeatable: bool
-    ) -> float | None:
-        if answer.status_code not in RETRIED_STATUSES or not repeatable:
-            return None
-        asked = retry_after_seconds(answer.headers, wall_clock())
-        own = self.patience.pause(attempt)
-        return self._within(own if asked is None else asked, attempt, until)
-
-    def _within(self, pause: float, attempt: int, until: float) -> float | None:
-        last = attempt >= self.patience.attempts_max
-        return None if last or anyio.current_time() + pause > until else pause
 
 
 @asynccontextmanager
@@ -238,3 +217,40 @@ def _failed(
         delivery=delivery,
         reason=reason,
     )
+
+
+def _pause_after_fault(
+    patience: Patience,
+    fault: httpx.TransportError,
+    attempt: int,
+    until: float,
+    *,
+    repeatable: bool,
+) -> float | None:
+    """Return the pause before the next attempt; None when there is to be none."""
+    sent = delivery_of(fault) is not Delivery.NOT_SENT
+    if not can_help(fault) or (sent and not repeatable):
+        return None
+    return _within(patience, patience.pause(attempt), attempt, until)
+
+
+def _pause_after(
+    patience: Patience,
+    answer: httpx.Response,
+    attempt: int,
+    until: float,
+    *,
+    repeatable: bool,
+) -> float | None:
+    if answer.status_code not in RETRIED_STATUSES or not repeatable:
+        return None
+    asked = retry_after_seconds(answer.headers, wall_clock())
+    own = patience.pause(attempt)
+    return _within(patience, own if asked is None else asked, attempt, until)
+
+
+def _within(
+    patience: Patience, pause: float, attempt: int, until: float
+) -> float | None:
+    last = attempt >= patience.attempts_max
+    return None if last or anyio.current_time() + pause > until else pause

@@ -37,6 +37,8 @@ class Patience:
     pause_seconds: float = 0.2
     """Before the second attempt; doubled each time, up to `pause_seconds_max`."""
     pause_seconds_max: float = 10.0
+    connect_seconds: float = 5.0
+    """How long each attempt may take to reach the other side."""
 
     def pause(self, attempt: int) -> float:
         """Return how long to wait after the given attempt, counted from 1."""

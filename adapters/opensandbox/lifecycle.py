@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import attrs
 
 from ...ports.required.sandbox_provider import ProviderForbidden, ProviderUnreachable
-from ..http_client import HttpClient, HttpFailed
+from ..http_client import HttpClient, HttpFailed, Patience
 from .lifecycle_facts import (
     ApiRefused,
     EndpointFacts,
@@ -27,18 +27,22 @@ from .lifecycle_facts import (
 )
 
 CONTROL_SECONDS = 30.0
+FIRST_PATIENCE = Patience(attempts_max=3, seconds_max=1.0, connect_seconds=2.0)
+"""A server that was never there is told at once: mostly nobody has started it."""
 PAGE_SIZE = 200
 PAGES_MAX = 1000
 KEY_HEADER = "OPEN-SANDBOX-API-KEY"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class Lifecycle:
     """A server at one address."""
 
     http: HttpClient
     provider: str
     address: str
+    _was_met: bool = attrs.field(default=False, init=False)
+    """Whether it has answered once: then it is waited for, as `http` is patient."""
 
     async def create(
         self, body: Mapping[str, object], *, seconds: float
@@ -148,9 +152,11 @@ class Lifecycle:
                 content=content,
                 headers=headers,
                 timeout_seconds=seconds,
+                patience=None if self._was_met else FIRST_PATIENCE,
             )
         except HttpFailed as failed:
             raise self.unreachable(failed.reason) from failed
+        self._was_met = True
         if answer.status_code in {401, 403}:
             raise ProviderForbidden(
                 provider=self.provider,

@@ -8,7 +8,7 @@ pulls no image, and whatever goes wrong is a line of the answer.
 import importlib.util
 import platform
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -134,29 +134,42 @@ async def _asked(shared: Shared, folder: Path, file: SettingsFile) -> list[Found
             state, shared.secrets, file.settings.journal
         ) as foundation:
             works = Found("state folder", Verdict.WORKS, str(folder))
-            return [works, *[one async for one in _providers(foundation, file)]]
+            return [works, *await _providers(foundation, file)]
     except Exception as error:
         # Whatever it is, it is what the user asked to be told.
         return [Found("state folder", Verdict.BROKEN, _words(error))]
 
 
-async def _providers(
-    foundation: Foundation, file: SettingsFile
-) -> AsyncIterator[Found]:
+async def _providers(foundation: Foundation, file: SettingsFile) -> list[Found]:
+    """Look at every provider at the same time: one may take its time to be absent."""
     configured = file.settings.sandbox
-    for name in {**dict.fromkeys(PROVIDERS), **configured}:
+    names = {**dict.fromkeys(PROVIDERS), **configured}
+    found = dict[str, Found]()
+
+    async def look(name: str) -> None:
         needed = name in configured or name == file.settings.run.sandbox
-        what = f"sandbox {name}"
-        try:
-            with anyio.fail_after(SANDBOX_SECONDS_MAX):
-                yield Found(what, Verdict.WORKS, await _try(foundation, file, name))
-        except TimeoutError:
-            told = f"no answer within {SANDBOX_SECONDS_MAX:g} s"
-            yield Found(what, Verdict.BROKEN, told)
-        except Exception as error:
-            # A provider may be anybody's, and fail in any way.
-            verdict = Verdict.BROKEN if needed else Verdict.ABSENT
-            yield Found(what, verdict, _words(error))
+        found[name] = await _provider(foundation, file, name, needed=needed)
+
+    async with anyio.create_task_group() as tasks:
+        for name in names:
+            tasks.start_soon(look, name)
+    return [found[name] for name in names]
+
+
+async def _provider(
+    foundation: Foundation, file: SettingsFile, name: str, *, needed: bool
+) -> Found:
+    what = f"sandbox {name}"
+    try:
+        with anyio.fail_after(SANDBOX_SECONDS_MAX):
+            return Found(what, Verdict.WORKS, await _try(foundation, file, name))
+    except TimeoutError:
+        told = f"no answer within {SANDBOX_SECONDS_MAX:g} s"
+        return Found(what, Verdict.BROKEN, told)
+    except Exception as error:
+        # A provider may be anybody's, and fail in any way.
+        verdict = Verdict.BROKEN if needed else Verdict.ABSENT
+        return Found(what, verdict, _words(error))
 
 
 async def _try(foundation: Foundation, file: SettingsFile, name: str) -> str:

@@ -10,7 +10,7 @@ import anyio
 import attrs
 import pytest
 
-from livery.adapters.http_client import open_http_client
+from livery.adapters.http_client import Patience, open_http_client
 from livery.adapters.opensandbox import (
     OpenSandboxConfig,
     OpenSandboxProvider,
@@ -19,7 +19,11 @@ from livery.adapters.opensandbox import (
 from livery.adapters.opensandbox.command_events import CommandEnded, StreamBroken
 from livery.adapters.opensandbox.ending import remove
 from livery.adapters.opensandbox.execd import TOKEN_HEADER, Execd, ExecdGone
-from livery.adapters.opensandbox.lifecycle import KEY_HEADER, Lifecycle
+from livery.adapters.opensandbox.lifecycle import (
+    FIRST_PATIENCE,
+    KEY_HEADER,
+    Lifecycle,
+)
 from livery.adapters.opensandbox.lifecycle_facts import ApiRefused
 from livery.domain.claims import ClaimId
 from livery.ports.contracts.sandbox_context import comes_true
@@ -377,6 +381,32 @@ async def test_a_wrong_key_and_no_server_are_told_as_what_they_are(
     async with open_opensandbox(nowhere) as opened:
         with pytest.raises(ProviderUnreachable, match=r"http://127\.0\.0\.1:9"):
             await opened.find(owners.label())
+
+
+async def test_a_server_that_was_there_is_waited_for_and_no_other(
+    stand_in: StandInServer, owners: Owners
+) -> None:
+    patient = Patience(attempts_max=6, pause_seconds=0.01, seconds_max=60.0)
+    config = OpenSandboxConfig(
+        address=stand_in.address, api_key=API_KEY, patience=patient
+    )
+    asked = list[int]()
+
+    async def found_by(provider: OpenSandboxProvider) -> None:
+        before = len(stand_in.requests)
+        with pytest.raises(ProviderUnreachable):
+            await provider.find(owners.label())
+        asked.append(len(stand_in.requests) - before)
+
+    async with open_opensandbox(config) as provider:
+        stand_in.faults["status"] = 503
+        await found_by(provider)
+        del stand_in.faults["status"]
+        assert await provider.find(owners.label()) is None
+        stand_in.faults["status"] = 503
+        await found_by(provider)
+
+    assert asked == [FIRST_PATIENCE.attempts_max, patient.attempts_max]
 
 
 @pytest.mark.case("FC-174")
