@@ -23,7 +23,6 @@ import attrs
 
 SETTLE_SECONDS_MAX = 3.0
 SETTLE_STEP_SECONDS = 0.01
-TASK_TURNS_MAX = 20
 
 LAZY = ("/dev/null", "/dev/urandom", "/dev/random", "/proc/", "/sys/", "/usr/share/")
 """What a library opens at its first use and keeps, once in a process."""
@@ -92,12 +91,13 @@ def watching_tasks(
     async def watched(*args: Any, **kwargs: Any) -> None:
         before = asyncio.all_tasks()
         await test(*args, **kwargs)
-        for _ in range(TASK_TURNS_MAX):
-            if not asyncio.all_tasks() - before:
-                return
-            await asyncio.sleep(0)
-        left = sorted(task.get_name() for task in asyncio.all_tasks() - before)
-        raise AssertionError(f"the test left tasks running: {', '.join(left)}")
+        # What ends of itself may wait for a thread or a process on its way.
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while surplus := asyncio.all_tasks() - before:
+            if time.monotonic() > deadline:
+                left = ", ".join(sorted(task.get_name() for task in surplus))
+                raise AssertionError(f"the test left tasks running: {left}")
+            await asyncio.sleep(SETTLE_STEP_SECONDS)
 
     watched.watches_tasks = True  # type: ignore[attr-defined]
     return watched

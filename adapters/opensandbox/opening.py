@@ -38,6 +38,11 @@ class OpeningFailed(Exception):
     """user, workdir, scratch, python or execd."""
     reason: str
 
+    @property
+    def lacks_python(self) -> bool:
+        """Whether a shell inside answers, and there is no Python that runs."""
+        return self.what == "python"
+
     def __str__(self) -> str:
         return f"{self.what}: {self.reason}"
 

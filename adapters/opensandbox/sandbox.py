@@ -334,6 +334,7 @@ class OpenSandbox:
                 sandbox=self._berth.sandbox_id,
                 operation=operation,
                 reason=str(broken),
+                from_inside=isinstance(broken, OpeningFailed) and broken.lacks_python,
             ) from broken
 
     async def _find_again(self) -> str | None:
@@ -390,11 +391,7 @@ class OpenSandbox:
         return "its sandbox is gone" if facts is None else facts.end_reason
 
     def _lost(self, reason: str) -> SandboxLost:
-        return SandboxLost(
-            provider=self._berth.provider,
-            sandbox=self._berth.sandbox_id,
-            reason=reason,
-        )
+        return SandboxLost(self._berth.provider, self._berth.sandbox_id, reason)
 
     def _absolute(self, path: str) -> str:
         return absolute(path, workdir=self._berth.workdir)

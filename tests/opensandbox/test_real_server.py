@@ -19,7 +19,7 @@ from livery.adapters.opensandbox import (
 )
 from livery.adapters.opensandbox.lifecycle import KEY_HEADER, Lifecycle
 from livery.ports.contracts.sandbox_context import pieces
-from livery.ports.required.sandbox import Ended, shell
+from livery.ports.required.sandbox import Ended, ExitUnknown, SandboxFailed, shell
 from livery.ports.required.sandbox_provider import (
     CreateFailed,
     ImageMissing,
@@ -28,6 +28,7 @@ from livery.ports.required.sandbox_provider import (
     ProviderForbidden,
     SandboxSpec,
     SpecRefused,
+    Unsupported,
 )
 
 from .. import peers
@@ -185,6 +186,80 @@ async def test_its_limits_count(
     assert str(256 * 1024 * 1024).encode() in told.stdout.kept
     assert not ended.succeeded
     assert status.out_of_memory
+
+
+async def test_an_agent_that_removes_python_has_broken_its_sandbox_itself(
+    real_provider: OpenSandboxProvider, owners: Owners, test_image: str
+) -> None:
+    label = owners.label()
+    sandbox = await real_provider.create(label, SandboxSpec(image=test_image))
+    try:
+        script = (
+            "worker=$(cut -d' ' -f4 /proc/$PPID/stat);"
+            " door=$(cut -d' ' -f4 /proc/$worker/stat);"
+            " rm -f /usr/bin/python3*; kill -9 $door $worker; sleep 60"
+        )
+        cut = await sandbox.exec(shell(script, timeout_seconds=60.0))
+        with pytest.raises(SandboxFailed) as caught:
+            await sandbox.exec(shell("true", timeout_seconds=60.0))
+    finally:
+        await real_provider.destroy(label)
+
+    assert isinstance(cut.how, ExitUnknown)
+    assert caught.value.from_inside
+    assert "python" in caught.value.reason
+
+
+async def test_a_snapshot_of_a_sandbox_is_what_another_begins_with(
+    real: RealServer,
+    real_provider: OpenSandboxProvider,
+    owners: Owners,
+    test_image: str,
+) -> None:
+    async def asked(method: str, path: str) -> dict[str, object]:
+        headers = {KEY_HEADER: API_KEY}
+        async with open_http_client(real.address, headers=headers) as http:
+            answer = await http.request(method, path, repeatable=False)
+        assert answer.is_success, answer.text
+        found: dict[str, object] = answer.json() if answer.content else {}
+        return found
+
+    first, second = owners.label(), owners.label()
+    sandbox = await real_provider.create(first, SandboxSpec(image=test_image))
+    snapshot = ""
+    try:
+        await sandbox.put("/kept", pieces(b"kept"), size=4)
+        words = await asked("POST", f"/v1/sandboxes/{sandbox.sandbox_id}/snapshots")
+        snapshot = str(words["id"])
+        with anyio.fail_after(60.0):
+            while "Ready" not in json.dumps(words):
+                await anyio.sleep(0.1)
+                words = await asked("GET", f"/v1/snapshots/{snapshot}")
+        spec = SandboxSpec(provider_options={"snapshot": snapshot})
+        again = await real_provider.create(second, spec)
+        async with again.get("/kept") as chunks:
+            kept = b"".join([chunk async for chunk in chunks])
+    finally:
+        await real_provider.destroy(first)
+        await real_provider.destroy(second)
+        if snapshot:
+            await asked("DELETE", f"/v1/snapshots/{snapshot}")
+
+    assert kept == b"kept"
+    assert owners.left() == []
+
+
+async def test_a_pool_is_asked_for_and_a_server_without_says_so(
+    real_provider: OpenSandboxProvider, owners: Owners, test_image: str
+) -> None:
+    pooled = SandboxSpec(
+        image=test_image, provider_options={"extensions": {"poolRef": "warm"}}
+    )
+
+    with pytest.raises(Unsupported, match="pool"):
+        await real_provider.create(owners.label(), pooled)
+
+    assert owners.left() == []
 
 
 @pytest.mark.keeps("children", reason="the server that all tests share is another one")
