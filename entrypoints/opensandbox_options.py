@@ -8,6 +8,7 @@ import attrs
 from ..adapters.opensandbox import OpenSandboxConfig
 from .plug_ins import Surroundings
 from .secret_references import Secret
+from .server_urls import to_url
 from .setting_words import Name, Range, doc
 
 
@@ -70,11 +71,12 @@ class OpenSandboxOptions:
 
         Raises:
             SecretMissing: The key is not where the settings say.
+            UrlRefused: The address is none.
         """
         key = self.api_key
         return OpenSandboxConfig(
             name=surroundings.name,
-            address=self.address,
+            address=to_url(f"sandbox.{surroundings.name}: address", self.address),
             api_key="" if key is None else key.revealed(surroundings.secrets),
             through_server=self.through_server,
             endpoint_scheme=self.endpoint_scheme,

@@ -36,7 +36,7 @@ class OpenSandboxConfig:
     python: str = "python3"
     """What is looked for in an image to run the worker."""
     patience: Patience = attrs.field(
-        factory=lambda: Patience(attempts_max=7, pause_seconds_max=5.0)
+        factory=lambda: Patience(attempts_max=12, pause_seconds_max=5.0)
     )
-    """About 11 s in all: a server that is started again is waited for."""
+    """About 36 s in all: a server that is started again is waited for."""
     trust: ssl.SSLContext | None = None

@@ -41,6 +41,8 @@ class Lifecycle:
     http: HttpClient
     provider: str
     address: str
+    has_key: bool = False
+    """Whether what is asked carries a key; a no says so."""
     _was_met: bool = attrs.field(default=False, init=False)
     """Whether it has answered once: then it is waited for, as `http` is patient."""
 
@@ -158,10 +160,12 @@ class Lifecycle:
             raise self.unreachable(failed.reason) from failed
         self._was_met = True
         if answer.status_code in {401, 403}:
+            refused = to_refused(answer.status_code, answer.content)
+            key = "the api_key of its options" if self.has_key else "no api_key"
             raise ProviderForbidden(
                 provider=self.provider,
                 address=self.address,
-                reason=str(to_refused(answer.status_code, answer.content)),
+                reason=f"{str(refused).rstrip('.')} (asked with {key})",
             )
         if not answer.is_success:
             raise to_refused(answer.status_code, answer.content)

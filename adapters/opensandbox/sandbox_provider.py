@@ -97,7 +97,10 @@ async def open_opensandbox(
     ):
         try:
             lifecycle = Lifecycle(
-                http=http, provider=config.name, address=config.address
+                http=http,
+                provider=config.name,
+                address=config.address,
+                has_key=bool(config.api_key),
             )
             places = Places(
                 lifecycle=lifecycle,

@@ -68,14 +68,17 @@ class Spare:
 def packed(order: Order) -> bytes:
     """Return the order as bytes; only tuples themselves can be written."""
     argv, cwd, env, account = order.program
-    program = (argv, cwd, env, None if account is None else tuple(account))
+    ids = None
+    if account is not None:
+        ids = (account.uid, account.gid, account.groups, account.home)
+    program = (argv, cwd, env, ids)
     return marshal.dumps((program, *order[1:]))
 
 
 def unpacked(content: bytes) -> Order:
     """Return what `packed` made bytes of."""
-    (argv, cwd, env, account), *others = marshal.loads(content)
-    program = Program(argv, cwd, env, None if account is None else Account(*account))
+    (argv, cwd, env, ids), *others = marshal.loads(content)
+    program = Program(argv, cwd, env, None if ids is None else Account(*ids))
     return Order(program, *others)
 
 

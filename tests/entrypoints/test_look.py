@@ -47,6 +47,25 @@ def test_check_tells_what_works_and_what_to_do_about_the_rest(
     assert "No claim is open" in livery("claims", "list").out
 
 
+def test_an_opensandbox_server_that_is_not_there_is_told_of(
+    livery: Livery, tmp_path: Path
+) -> None:
+    (tmp_path / "livery.toml").write_text(
+        '[sandbox.away]\nprovider = "opensandbox"\n'
+        'options = {address = "http://127.0.0.1:1"}\n'
+        '[sandbox.bare]\nprovider = "opensandbox"\n'
+        'options = {address = "127.0.0.1:8080"}\n'
+    )
+
+    ended = livery("check")
+
+    said = " ".join(ended.out.replace("│", " ").split())
+    assert ended.status == 1
+    assert "sandbox away broken Provider away does not answer at http://" in said
+    assert "sandbox bare broken sandbox.bare: address is '127.0.0.1:8080'" in said
+    assert "it is no http:// or https:// address" in said
+
+
 def test_check_never_gives_up(livery: Livery, tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[run\n")
 

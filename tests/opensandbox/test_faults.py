@@ -374,9 +374,12 @@ async def test_a_wrong_key_and_no_server_are_told_as_what_they_are(
         address=stand_in.address, api_key="wrong-key-7", patience=providers.QUICK
     )
     async with open_opensandbox(config) as opened:
-        with pytest.raises(ProviderForbidden) as caught:
+        with pytest.raises(ProviderForbidden, match="the api_key of its") as caught:
             await opened.create(owners.label(), SPEC)
         assert "wrong-key-7" not in f"{caught.value}{caught.value!r}{config!r}"
+    async with open_opensandbox(attrs.evolve(config, api_key="")) as opened:
+        with pytest.raises(ProviderForbidden, match="asked with no api_key"):
+            await opened.find(owners.label())
     nowhere = attrs.evolve(config, address="http://127.0.0.1:9")
     async with open_opensandbox(nowhere) as opened:
         with pytest.raises(ProviderUnreachable, match=r"http://127\.0\.0\.1:9"):
