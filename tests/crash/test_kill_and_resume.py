@@ -40,6 +40,10 @@ class Scene:
     """The file of starts, as a sandbox sees it."""
     seconds: float = 0.5
     """How long each command takes."""
+    settings: tuple[str, ...] = ()
+    """Words that name a settings file, where there is one."""
+    count: Callable[[], int] | None = None
+    """Counts what a journal holds that is no file."""
 
     @property
     def out(self) -> Path:
@@ -70,6 +74,7 @@ class Scene:
             "--out",
             str(self.out),
             *self.sandbox,
+            *self.settings,
         )
         return subprocess.Popen(
             words,
@@ -88,6 +93,8 @@ class Scene:
 
     def written(self) -> int:
         """Return how many events the journal holds."""
+        if self.count is not None:
+            return self.count()
         path = self.folder / "state" / "journal.sqlite"
         if not path.exists():
             return 0
@@ -101,7 +108,10 @@ class Scene:
 
     def open_claims(self) -> str:
         listed = subprocess.run(
-            self.livery("claims", "list"), capture_output=True, timeout=60, check=True
+            self.livery("claims", "list", *self.settings),
+            capture_output=True,
+            timeout=60,
+            check=True,
         )
         return listed.stdout.decode()
 
