@@ -56,6 +56,7 @@ from ..required.holders import Holders
 from ..required.journal import Journal, StreamMoved, agent_session_stream
 from ..required.sandbox import Sandbox, SandboxLost
 from .activate_harness import ActivateHarness, Attempt, Equipment
+from .await_elsewhere import AwaitElsewhere
 from .carry_out import ATTEMPTS_MAX, Standing, carry_out, read_state
 from .check_tools import CheckTools, check_honoured
 from .open_session import OpenSession
@@ -214,6 +215,13 @@ class AgentSessions:
             assert standing.state.closed is not None, "it was just closed"
             return standing.state.closed
         raise AssertionError("the loop returns or raises")
+
+    @property
+    def elsewhere(self) -> AwaitElsewhere:
+        """Who waits at which worker."""
+        return AwaitElsewhere(
+            journal=self.journal, clock=self.clock, holders=self.holders
+        )
 
     async def follow(self, session: AgentSessionId) -> None:
         """Heed what other processes do to a session that is open here.
@@ -467,11 +475,24 @@ class AgentSessions:
             opened = self._open.get(session)
             if opened is not None and opened.running is not None:
                 await opened.ended.wait()
-            elif await self._in_hand(session, standing):
+                continue
+            is_ours = standing.state.holder == self.holders.own
+            if is_ours or await self._left(session, request):
                 opened = await self._reopened(session, standing, activation)
                 if opened is not None and opened.running is None:
                     opened.running = request
                     await self._run(session, opened, activation, fresh=False)
+
+    async def _left(self, session: AgentSessionId, request: RequestDigest) -> bool:
+        """Wait for another process to end the activation; tell whether it is ours now."""
+        async with self.elsewhere.waiting(session):
+            while True:
+                standing = await self.standing(session)
+                activation = standing.state.activations.of(request)
+                if activation is None or activation.ending is not None:
+                    return False
+                if await self._in_hand(session, standing):
+                    return True
 
     def _known_ending(
         self, session: AgentSessionId, request: RequestDigest

@@ -140,6 +140,7 @@ class ServedSessions:
             ("activate", session, request_digest(parameters)),
             lambda: self._activate(session, parameters, model_prefix),
             linger_seconds=self.patience.disconnect_grace_seconds,
+            wanted=lambda: self._is_awaited(session),
         )
 
     async def close(
@@ -225,6 +226,16 @@ class ServedSessions:
                 await self._forget(next(iter(self._closed)))
             return closed
 
+    async def _is_awaited(self, session: AgentSessionId) -> bool:
+        """Tell whether somebody waits for it at another worker, or may do."""
+        try:
+            return await self.sessions.elsewhere.is_awaited(session)
+        except Fault as fault:
+            log.warning(
+                "Whether session %s is waited for is unknown: %s", session, fault
+            )
+            return True
+
     def _check_open(self, session: AgentSessionId) -> None:
         if self.draining:
             raise AdmissionIsShut(ticket=Ticket(session))
@@ -277,6 +288,7 @@ class ServedSessions:
                     await self._forget_if_old(session)
                 for session in self._idle():
                     await self._close_idle(session)
+                await self.sessions.elsewhere.forget_dead()
             except (Fault, Refusal) as fault:
                 log.warning("What is old was not swept: %s", fault)
             await self.sessions.clock.sleep(pause)

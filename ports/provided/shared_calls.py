@@ -18,6 +18,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[], Awaitable[T]]
+Wanted = Callable[[], Awaitable[bool]]
+
+
+async def _unwanted() -> bool:
+    return False
 
 
 @attrs.define(eq=False)
@@ -26,6 +31,7 @@ class _Call(Generic[T]):
 
     linger_seconds: float | None
     """How long it goes on without a caller; None: to its end."""
+    wanted: Wanted
     scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
     done: anyio.Event = attrs.field(factory=anyio.Event)
     result: tuple[T] | None = None
@@ -49,9 +55,16 @@ class SharedCalls:
         return key in self._calls
 
     async def __call__(
-        self, key: Hashable, work: Work[T], *, linger_seconds: float | None
+        self,
+        key: Hashable,
+        work: Work[T],
+        *,
+        linger_seconds: float | None,
+        wanted: Wanted = _unwanted,
     ) -> T:
         """Return what `work` comes to, begun now or when an equal caller came.
+
+        `wanted` tells whether somebody waits for it who is no caller here.
 
         Raises:
             Exception: What it raises; to all who wait.
@@ -59,7 +72,7 @@ class SharedCalls:
         while True:
             call = cast("_Call[T] | None", self._calls.get(key))
             if call is None:
-                call = _Call[T](linger_seconds)
+                call = _Call[T](linger_seconds, wanted)
                 self._calls[key] = cast("_Call[object]", call)
                 self.group.start_soon(self._carry, key, call, work)
             await self._attended(call)
@@ -82,8 +95,14 @@ class SharedCalls:
     async def _linger(self, call: _Call[T], visits: int) -> None:
         if call.linger_seconds is None:
             return
-        with anyio.move_on_after(call.linger_seconds):
-            await call.done.wait()
+        while True:
+            with anyio.move_on_after(call.linger_seconds):
+                await call.done.wait()
+            if call.visits != visits or call.done.is_set():
+                return
+            if not await call.wanted():
+                break
+        # Who came while that was asked is not left alone.
         if call.visits == visits and not call.done.is_set():
             log.warning("Nobody asked for it any more: what runs is cancelled")
             call.scope.cancel()

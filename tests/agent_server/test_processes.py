@@ -3,9 +3,11 @@
 
 import signal
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -254,6 +256,34 @@ def test_who_comes_back_in_time_finds_the_run(ground: Ground) -> None:
 
     assert reply.json()["status"] == "completed"
     assert ground.starts == ["start"]
+
+
+def test_who_comes_back_to_another_server_finds_the_run(ground: Ground) -> None:
+    ground.settle("sleep 6; echo told", more="disconnect_grace_seconds = 1")
+    with ground.server() as first, ground.server() as second:
+        cookie = first.seeded()
+        link = left_after_asking(first, cookie)
+        until(lambda: len(ground.starts) == 1)
+        thread, found = in_background(lambda: second.post(ACTIVATIONS, PROMPT, cookie))
+        until(lambda: waits(ground) == 1)
+        link.close()
+        thread.join()
+        second.close()
+        left = waits(ground)
+
+    (reply,) = found
+    assert isinstance(reply, httpx.Response)
+    assert reply.json()["status"] == "completed"
+    assert ground.starts == ["start"]
+    assert left == 0
+
+
+def waits(ground: Ground) -> int:
+    """Return how many callers wait at one server for what another runs."""
+    path = ground.folder / "state" / "journal.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as journal:
+        statement = "SELECT count(*) FROM streams WHERE category = 'waits'"
+        return int(journal.execute(statement).fetchone()[0])
 
 
 @pytest.mark.case("FC-218", "FC-219")
