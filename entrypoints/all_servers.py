@@ -25,7 +25,6 @@ from ..ports.required.sandbox_provider import SandboxProvider
 from ..ports.required.world import World
 from .agent_server.app import AgentRoutes
 from .agent_server.composition import open_agent_routes
-from .composition import open_foundation
 from .environment_server.app import EnvironmentRoutes
 from .environment_server.composition import AgentPlaces, open_episodes
 from .environment_settings import EnvironmentServerSettings
@@ -33,6 +32,7 @@ from .http_serving.serving import Served, address_of, listen
 from .plug_ins import Surroundings
 from .resources_server.composition import ResourcesApplication, open_resources
 from .resources_server.metrics import aggregate
+from .server_foundation import open_server_foundation
 from .settings_reading import SettingsFile
 from .state_folder import StateFolder
 
@@ -107,9 +107,7 @@ async def open_all_servers(
     settings = file.settings.environment_server
     refused: Fault | None = None
     async with (
-        open_foundation(
-            state, surroundings.secrets, file.settings.journal
-        ) as foundation,
+        open_server_foundation(file, state, surroundings.secrets) as foundation,
         open_resources(
             file, state, surroundings, world, provider, foundation=foundation
         ) as resources,

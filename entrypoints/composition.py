@@ -5,7 +5,7 @@ What is opened is closed in reverse order. Nothing is made for a run before all 
 can be known beforehand was checked: options, tasks, what the provider can do.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -90,21 +90,6 @@ async def open_foundation(
     """Open what everything stands on; raises as `open_journal`."""
     async with open_journal(state, settings, secrets) as (journal, holders):
         yield Foundation(state=state, secrets=secrets, journal=journal, holders=holders)
-
-
-@asynccontextmanager
-async def standing_on(
-    foundation: Foundation | None,
-    state: StateFolder,
-    secrets: SecretValues,
-    settings: JournalSettings,
-) -> AsyncGenerator[Foundation]:
-    """Stand on a foundation that is open, or open one; raises as `open_foundation`."""
-    if foundation is not None:
-        yield foundation
-        return
-    async with open_foundation(state, secrets, settings) as opened:
-        yield opened
 
 
 @attrs.frozen(kw_only=True)
@@ -294,11 +279,18 @@ class Reaper:
 
 @asynccontextmanager
 async def open_reaper(
-    foundation: Foundation, file: SettingsFile
+    foundation: Foundation, file: SettingsFile, *, names: Iterable[str] = ()
 ) -> AsyncGenerator[Reaper]:
-    """Open every configured provider, and those of ours under their own names."""
+    """Open the providers of these `names`.
+
+    None named: every configured one, and those of ours under their own names.
+    """
     configured = file.settings.sandbox
-    blocks = {name: SandboxSettings() for name in PROVIDERS} | dict(configured)
+    asked = tuple(names)
+    blocks = {
+        name: configured.get(name, SandboxSettings())
+        for name in (asked or (*PROVIDERS, *configured))
+    }
     providers: dict[str, SandboxProvider] = {}
     unopened: dict[str, str] = {}
     async with AsyncExitStack() as stack:
@@ -320,7 +312,7 @@ async def open_reaper(
                 providers=providers,
                 owner=foundation.state.owner,
                 holders=foundation.holders,
-                hurried=frozenset(providers) - frozenset(configured),
+                hurried=frozenset(providers) - frozenset(configured) - frozenset(asked),
             ),
             unopened=unopened,
             configured=frozenset(configured),

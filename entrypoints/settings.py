@@ -20,6 +20,7 @@ from .environment_settings import EnvironmentServerSettings
 from .journal_settings import JournalSettings
 from .logs import Layout, Level
 from .model_settings import ModelSettings
+from .reaper_settings import ReaperSettings
 from .resources_settings import ResourcesServerSettings
 from .sandbox_config import SandboxConfig
 from .secret_references import Secret
@@ -157,15 +158,11 @@ class SandboxSettings:
     )
     env: Mapping[str, str] = attrs.field(
         factory=dict[str, str],
-        metadata=doc(
-            "Environment of every command. No secrets: whatever runs inside sees it.",
-        ),
+        metadata=doc("Environment of every command. It is seen inside: no secrets."),
     )
     user: Name | None = attrs.field(
         default=None,
-        metadata=doc(
-            "Whom commands run as: name, uid or uid:gid. none: the image's own."
-        ),
+        metadata=doc("Who runs commands: name, uid, uid:gid. none: the image's own."),
     )
     cpus: Annotated[float, Range(above=0, most=4096)] | None = attrs.field(
         default=None, metadata=doc("How many processors it may use. none: no limit.")
@@ -367,8 +364,7 @@ class Settings:
         factory=StateSettings, metadata=doc("The state folder.")
     )
     journal: JournalSettings = attrs.field(
-        factory=JournalSettings,
-        metadata=doc("The journal, and who writes to it."),
+        factory=JournalSettings, metadata=doc("The journal, and who writes to it.")
     )
     log: LogSettings = attrs.field(factory=LogSettings, metadata=doc("Log lines."))
     run: RunSettings = attrs.field(
@@ -381,6 +377,9 @@ class Settings:
     sandbox: Mapping[str, SandboxSettings] = attrs.field(
         factory=dict[str, SandboxSettings],
         metadata=doc("Configured providers, by the name they are run by."),
+    )
+    reaper: ReaperSettings = attrs.field(
+        factory=ReaperSettings, metadata=doc("The reaper beside each server.")
     )
     model: ModelSettings = attrs.field(
         factory=ModelSettings,

@@ -49,6 +49,7 @@ SUITES = (
     "naming",
     "config",
     "errors",
+    "reaper",
 )
 """Where a case's test goes, for the cases that are owed."""
 

@@ -38,7 +38,6 @@ from ..composition import (
     claims_of,
     open_provider,
     read_options,
-    standing_on,
 )
 from ..http_serving.serving import Served
 from ..http_serving.session_cookies import SessionCookies
@@ -46,6 +45,7 @@ from ..outfits import open_tailor, tools_check
 from ..plug_ins import HarnessPlugIn, ProviderPlugIn, Surroundings, find
 from ..run_plan import RunPlan
 from ..sandbox_config import AS_BLOCK, SandboxConfig
+from ..server_foundation import standing_on
 from ..settings import AgentServerSettings, HarnessSettings, SandboxSettings
 from ..settings_reading import SettingsFile
 from ..state_folder import StateFolder
@@ -96,9 +96,7 @@ async def open_agent_routes(
     key = state.secret if secret is None else secret.revealed(surroundings.secrets)
     chosen = harness or _harness(file, settings, surroundings)
     async with (
-        standing_on(
-            foundation, state, surroundings.secrets, file.settings.journal
-        ) as ground,
+        standing_on(foundation, file, state, surroundings.secrets) as ground,
         _open_sessions(file, ground, chosen) as served,
     ):
         yield AgentRoutes(

@@ -167,13 +167,14 @@ def _not_asked(report: ReapReport, reaper: Reaper) -> list[tuple[str, str]]:
 
 def _table(report: ReapReport) -> Table:
     table = Table()
-    for name in ("claim", "provider", "finding", "phase", "used by", "reason"):
+    for name in ("claim", "provider", "finding", "cause", "phase", "used by", "reason"):
         table.add_column(name, overflow="fold")
     for one in report.reaped:
         cells = (
             one.claim,
             one.provider,
             one.finding,
+            one.cause or "",
             one.phase,
             one.used_by,
             one.reason,

@@ -26,10 +26,11 @@ from ...ports.provided.serve_episodes import (
 from ...ports.provided.shared_places import SharedPlaces
 from ...ports.required.harness import ToolTransport
 from ...ports.required.participants import Agent, ParticipantFailed, Resources
-from ..composition import Foundation, open_foundation
+from ..composition import Foundation
 from ..environment_settings import PLACES, EnvironmentServerSettings
 from ..http_serving.serving import Served
 from ..plug_ins import Surroundings
+from ..server_foundation import open_server_foundation
 from ..server_urls import to_url
 from ..settings_reading import SettingsFile
 from ..state_folder import StateFolder
@@ -58,9 +59,7 @@ async def open_environment_server(
         for name in ("resources_url", "agent_url")
     ]
     async with (
-        open_foundation(
-            state, surroundings.secrets, file.settings.journal
-        ) as foundation,
+        open_server_foundation(file, state, surroundings.secrets) as foundation,
         open_gym_client() as http,
     ):
         resources_server, agent_server = (

@@ -52,7 +52,6 @@ from ..composition import (
     claims_of,
     open_provider,
     read_options,
-    standing_on,
 )
 from ..http_serving.answering import to_application
 from ..http_serving.serving import Served, address_of, listen, serving
@@ -60,6 +59,7 @@ from ..http_serving.session_cookies import SessionCookies
 from ..plug_ins import ProviderPlugIn, Surroundings, WorldPlugIn, find
 from ..resources_settings import ResourcesServerSettings
 from ..run_plan import RunPlan
+from ..server_foundation import standing_on
 from ..settings import HarnessSettings, SandboxSettings
 from ..settings_reading import SettingsFile
 from ..state_folder import StateFolder
@@ -150,7 +150,7 @@ async def open_resources(
     tokens = SessionTokens(key, settings.token_header)
     async with AsyncExitStack() as stack:
         foundation = await stack.enter_async_context(
-            standing_on(foundation, state, surroundings.secrets, file.settings.journal)
+            standing_on(foundation, file, state, surroundings.secrets)
         )
         if provider is None:
             opening = _open_provider(file, foundation, settings)

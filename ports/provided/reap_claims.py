@@ -3,27 +3,35 @@
 
 Two lists are held against each other: what the journal says is open, and what the
 providers say is there with our owner's label. A claim of a living process is left
-alone, unless that one has tried to release it in vain. What is there without an open
-claim is ended too: it came late, or its journal is gone. One that cannot be ended does
-not keep the others.
+alone, unless that one has tried to release it in vain or the sandbox's own time is
+over. What is there without an open claim is ended too: it came late, or its journal is
+gone. One that cannot be ended does not keep the others, and a claim that somebody has
+gone on with since it was looked at is not touched.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final
 
 import anyio
 import attrs
 
-from ...domain.claims import DECIDER, Claim, ClaimId, OwnerId
+from ...domain.claims import (
+    DECIDER,
+    Claim,
+    ClaimId,
+    ClaimPhase,
+    OwnerId,
+    StartRelease,
+)
 from ...domain.refusals import Refusal
 from ..required.clock import Clock
 from ..required.faults import Fault
 from ..required.holders import Holders
-from ..required.journal import Journal, claim_stream
+from ..required.journal import Journal, StreamMoved, claim_stream
 from ..required.sandbox_provider import ClaimLabel, ListedSandbox, SandboxProvider
-from .carry_out import read_state
+from .carry_out import Standing, carry_out, read_state
 from .release_claim import ReleaseClaim
 
 log = logging.getLogger(__name__)
@@ -31,6 +39,12 @@ log = logging.getLogger(__name__)
 REAPED_AT_ONCE: Final = 8
 HURRIED_SECONDS: Final = 3.0
 """How long a provider is listened to that nobody configured, and may not be there."""
+EXPIRED_SECONDS: Final = 60.0
+"""How long a sandbox is past its time before that ends the claim of a living process.
+
+It ends itself then; clocks of two machines differ, and an ending takes its time.
+"""
+REASON: Final = "reaped: nobody uses it"
 
 
 class Finding(StrEnum):
@@ -43,6 +57,21 @@ class Finding(StrEnum):
     UNREACHABLE = "provider not configured"
 
 
+class Cause(StrEnum):
+    """Why a sandbox is the reaper's."""
+
+    UNRELEASED = "unreleased"
+    """Who held it is no more, or has tried in vain to give it back."""
+    IN_DOUBT = "in doubt"
+    """Its creation ended without an answer."""
+    EXPIRED = "expired"
+    """Its own time is over."""
+    LATE = "came late"
+    """It was made when its claim had been released."""
+    UNKNOWN = "in no journal"
+    """It carries our label, and nothing is written of it."""
+
+
 @attrs.frozen(kw_only=True)
 class Reaped:
     """One claim and what was done about it."""
@@ -50,6 +79,8 @@ class Reaped:
     claim: ClaimId
     provider: str
     finding: Finding
+    cause: Cause | None = None
+    """None: it is in use."""
     used_by: str = ""
     phase: str = ""
     reason: str = ""
@@ -62,6 +93,10 @@ class ReapReport:
     reaped: tuple[Reaped, ...]
     unlisted: tuple[tuple[str, str], ...]
     """Providers that could not be asked, each with the reason."""
+
+
+Spare = Callable[[Reaped], bool]
+"""Whether a claim that nobody uses is told of, and not released."""
 
 
 @attrs.frozen(kw_only=True)
@@ -78,27 +113,36 @@ class ReapClaims:
 
     Claims of theirs that the journal knows are released all the same.
     """
+    list_seconds: float | None = None
+    """How long any provider is listened to; None: as long as it takes."""
+    release_seconds: float | None = None
+    """How long one release may take; what it has not ended is the next one's."""
 
-    async def __call__(self, *, dry_run: bool = False) -> ReapReport:
-        """Release what nobody uses, or tell what would be."""
+    async def __call__(
+        self, *, dry_run: bool = False, spare: Spare | None = None
+    ) -> ReapReport:
+        """Release what nobody uses and `spare` does not keep, or tell what would be."""
         # The providers first: a sandbox seen here has its claim in the journal by now.
         listed, unlisted = await self._listed()
-        claims: dict[ClaimId, Claim] = {}
+        expired = self._expired(listed)
+        claims: dict[ClaimId, Standing[Claim]] = {}
         for key in await self.journal.open_streams("claims"):
-            claim = ClaimId(key)
-            stream = claim_stream(claim)
-            claims[claim] = (await read_state(self.journal, stream, DECIDER)).state
+            claims[ClaimId(key)] = await self._standing(ClaimId(key))
         found: list[Reaped] = []
         limiter = anyio.CapacityLimiter(REAPED_AT_ONCE)
+        look = _Look(expired=expired, spare=(lambda _: True) if dry_run else spare)
 
-        async def reap(claim: ClaimId, provider: str, state: Claim | None) -> None:
+        async def reap(
+            claim: ClaimId, provider: str, standing: Standing[Claim] | None
+        ) -> None:
             async with limiter:
-                found.append(await self._reap(claim, provider, state, dry_run))
+                found.append(await self._reap(claim, provider, standing, look))
 
         async with anyio.create_task_group() as group:
-            for claim, state in claims.items():
-                assert state.requested is not None, "an open claim was requested"
-                group.start_soon(reap, claim, state.requested.provider, state)
+            for claim, standing in claims.items():
+                requested = standing.state.requested
+                assert requested is not None, "an open claim was requested"
+                group.start_soon(reap, claim, requested.provider, standing)
             for provider, sandbox in listed:
                 if sandbox.label.claim not in claims:
                     group.start_soon(reap, sandbox.label.claim, provider, None)
@@ -112,22 +156,54 @@ class ReapClaims:
     ) -> tuple[list[tuple[str, ListedSandbox]], tuple[tuple[str, str], ...]]:
         listed: list[tuple[str, ListedSandbox]] = []
         unlisted: list[tuple[str, str]] = []
-        for name, provider in self.providers.items():
-            seconds = HURRIED_SECONDS if name in self.hurried else None
+        broken: list[Exception] = []
+
+        async def ask(name: str, provider: SandboxProvider) -> None:
+            seconds = HURRIED_SECONDS if name in self.hurried else self.list_seconds
             try:
                 with anyio.move_on_after(seconds) as scope:
-                    listed += [(name, each) async for each in provider.list(self.owner)]
+                    async for each in provider.list(self.owner):
+                        listed.append((name, each))
             except Fault as fault:
                 unlisted.append((name, str(fault)))
-                continue
+                return
+            except Exception as error:
+                broken.append(
+                    error
+                )  # Raised below: from in here it would come in a group.
+                return
             if scope.cancelled_caught:
                 unlisted.append((name, f"it did not answer within {seconds:g} s"))
-        return listed, tuple(unlisted)
+
+        # At once: one that hangs must not keep what the others have.
+        async with anyio.create_task_group() as group:
+            for name, provider in self.providers.items():
+                group.start_soon(ask, name, provider)
+        for error in broken:
+            raise error
+        return listed, tuple(sorted(unlisted))
+
+    def _expired(self, listed: list[tuple[str, ListedSandbox]]) -> frozenset[ClaimId]:
+        before = self.clock.now() - EXPIRED_SECONDS
+        return frozenset(
+            sandbox.label.claim
+            for _, sandbox in listed
+            if sandbox.expires_at is not None and sandbox.expires_at < before
+        )
+
+    async def _standing(self, claim: ClaimId) -> Standing[Claim]:
+        return await read_state(self.journal, claim_stream(claim), DECIDER)
 
     async def _reap(
-        self, claim: ClaimId, name: str, state: Claim | None, dry_run: bool
+        self,
+        claim: ClaimId,
+        name: str,
+        standing: Standing[Claim] | None,
+        look: "_Look",
     ) -> Reaped:
+        state = None if standing is None else standing.state
         requested = None if state is None else state.requested
+        expired = claim in look.expired
         seen = Reaped(
             claim=claim,
             provider=name,
@@ -137,30 +213,66 @@ class ReapClaims:
             reason="" if state is None else state.reason,
         )
         holder = None if state is None else state.holder
-        # Nobody uses what is being released; where that failed once, all may help.
-        is_left = state is not None and state.release_attempts > 0
+        # Nobody uses what is being released; where that failed once, all may help. Nor
+        # what has outlived its own time.
+        is_left = state is not None and (state.release_attempts > 0 or expired)
         if holder is not None and not is_left and await self.holders.alive(holder):
             return attrs.evolve(seen, finding=Finding.IN_USE)
+        seen = attrs.evolve(seen, cause=await self._cause(claim, state, expired))
         provider = self.providers.get(name)
         if provider is None:
             return attrs.evolve(seen, finding=Finding.UNREACHABLE)
-        if dry_run:
+        if look.spare is not None and look.spare(seen):
             return seen
-        return await self._release(seen, provider, state)
+        with anyio.move_on_after(self.release_seconds) as scope:
+            return await self._release(seen, provider, standing)
+        assert scope.cancelled_caught, "it returns, raises or is cut off"
+        log.warning("Claim %s was not released in time", claim)
+        reason = f"its release took longer than {self.release_seconds:g} s"
+        return attrs.evolve(seen, finding=Finding.FAILED, reason=reason)
+
+    async def _cause(self, claim: ClaimId, state: Claim | None, expired: bool) -> Cause:
+        if state is None:
+            known = await self._standing(claim)
+            return Cause.LATE if known.version else Cause.UNKNOWN
+        if state.phase in (ClaimPhase.IN_DOUBT, ClaimPhase.CREATING):
+            return Cause.IN_DOUBT
+        if expired or state.phase is ClaimPhase.EXPIRED:
+            return Cause.EXPIRED
+        return Cause.UNRELEASED
 
     async def _release(
-        self, seen: Reaped, provider: SandboxProvider, state: Claim | None
+        self, seen: Reaped, provider: SandboxProvider, standing: Standing[Claim] | None
     ) -> Reaped:
         label = ClaimLabel(claim=seen.claim, owner=self.owner)
         release = ReleaseClaim(
             journal=self.journal, clock=self.clock, provider=provider
         )
+        begun = standing
+        if standing is not None:
+            start = StartRelease(reason=REASON, at=self.clock.now())
+            stream = claim_stream(seen.claim)
+            try:
+                # Of what was seen alone: whoever has gone on with it since, has it.
+                begun = await carry_out(
+                    self.journal, stream, DECIDER, start, known=standing, attempts_max=1
+                )
+            except StreamMoved:
+                return attrs.evolve(seen, finding=Finding.IN_USE, cause=None)
         try:
-            if state is None:
+            if begun is None:
                 await provider.destroy(label)
             else:
-                await release(label, reason="reaped: nobody uses it")
+                await release(label, reason=REASON, known=begun)
         except (Fault, Refusal) as error:
             log.warning("Claim %s could not be reaped: %s", seen.claim, error)
             return attrs.evolve(seen, finding=Finding.FAILED, reason=str(error))
         return attrs.evolve(seen, finding=Finding.RELEASED)
+
+
+@attrs.frozen(kw_only=True)
+class _Look:
+    """What one round of the reaper goes by."""
+
+    expired: frozenset[ClaimId]
+    spare: Spare | None

@@ -11,6 +11,7 @@ import pytest
 
 from livery.adapters.holders.memory import MemoryHolders
 from livery.adapters.journals import MemoryJournal
+from livery.domain.agent_sessions import AgentSessionId
 from livery.domain.claims import ClaimId, Holder
 from livery.domain.platforms import LibcTooOld
 from livery.ports.provided.relay_connections import RelayFailed
@@ -503,6 +504,28 @@ async def test_a_session_that_nobody_uses_is_closed_and_says_why() -> None:
 
     assert told(gone) == (409, "session_closed", "closed")
     assert gone.json()["reason"] == "nobody used it for 0.2 seconds"
+
+
+@pytest.mark.case("FC-107")
+async def test_a_session_that_is_idle_for_its_caller_alone_is_not_closed() -> None:
+    patience = Patience(idle_timeout_seconds=2.0)
+    may_end = anyio.Event()
+    harness = ScriptedHarness(may_end=may_end)
+    replies: list[httpx.Response] = []
+    async with serving(own=True, patience=patience, harness=harness) as it:
+        cookie = await it.seeded("long")
+        async with anyio.create_task_group() as group:
+
+            async def activate() -> None:
+                replies.append(await it.post(ACTIVATIONS, HELLO, cookie))
+
+            group.start_soon(activate)
+            await until(lambda: it.served.sessions.runs(AgentSessionId("long")))
+            await it.seeded("idle")  # Used later than the other, and closed before it.
+            await until(lambda: len(it.provider.live) == 1)
+            may_end.set()
+
+    assert [reply.status_code for reply in replies] == [200]
 
 
 @pytest.mark.case("FC-122")

@@ -151,7 +151,7 @@ LOG = """
 |---|---|---|---|---|---|---|---|
 | FC-001 | a | b | c | d | sandbox port contract; each provider | leak | untried |
 | FC-002 | a | b | c | d | k8s claim provider; naming module | leak | untried |
-| FC-003 | a | b | c | d | nowhere of ours; reaper | leak | untried |
+| FC-003 | a | b | c | d | nowhere of ours; packaging | leak | untried |
 | FC-004 | a | b | c | d | gym wire, codec | leak | untried |
 """
 

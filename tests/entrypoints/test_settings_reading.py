@@ -107,8 +107,8 @@ options = 3
         ' (or "none")',
         "line 7: sandbox.docker.mounts[0].target: is needed and missing",
         "line 11: harness.x.options: wants a table, found 3",
-        "line 12: no: is unknown; known are state, log, run, harness, sandbox, model,"
-        " agent_server, environment_server, resources_server",
+        "line 12: no: is unknown; known are state, journal, log, run, harness, sandbox,"
+        " reaper, model, agent_server, environment_server, resources_server",
     ]
 
 

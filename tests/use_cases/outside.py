@@ -64,6 +64,10 @@ class BreakableProvider:
     late: bool = False
     hangs: bool = False
     undestroyable: set[ClaimId] = attrs.field(factory=set[ClaimId])
+    undying: set[ClaimId] = attrs.field(factory=set[ClaimId])
+    """Claims whose sandboxes hang in their ending."""
+    ends_at: dict[ClaimId, float] = attrs.field(factory=dict[ClaimId, float])
+    """When the sandboxes end themselves, as the list tells it."""
     list_fault: Exception | None = None
     list_hangs: bool = False
     on_create: Callable[[], None] = lambda: None
@@ -105,10 +109,16 @@ class BreakableProvider:
         for claim, its_owner in tuple(self.live.items()):
             if its_owner == owner:
                 label = ClaimLabel(claim=claim, owner=owner)
-                yield ListedSandbox(label=label, sandbox_id=SandboxId(claim))
+                yield ListedSandbox(
+                    label=label,
+                    sandbox_id=SandboxId(claim),
+                    expires_at=self.ends_at.get(claim),
+                )
 
     async def destroy(self, label: ClaimLabel) -> None:
         await anyio.lowlevel.checkpoint()
+        if label.claim in self.undying:
+            await anyio.sleep_forever()
         if label.claim in self.undestroyable:
             raise DestroyFailed(self.name, label.claim, "it hangs")
         if self.live.pop(label.claim, None) is not None:
