@@ -21,7 +21,7 @@ from .spec_terms import ROOT
 from .tunnel import NoDoor, connect, exchange, read_head
 
 BULK_BYTES_MIN = 4 * 1024 * 1024
-PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 1024 * 1024
 
 
 @attrs.frozen
@@ -47,7 +47,7 @@ async def download(
         TransferCut: While it is read: it ended before its announced size.
     """
     try:
-        connection = await connect(execd.url, trust)
+        connection = await connect(execd.url, trust, for_bulk=True)
     except NoDoor as failed:
         raise NotBulk from failed
     try:

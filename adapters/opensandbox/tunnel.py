@@ -20,6 +20,7 @@ import anyio.abc
 import attrs
 
 from ...ports.required.byte_stream import ByteStream
+from .plain_stream import connect_plainly
 from .web_socket import WebSocketStream
 
 CONNECT_SECONDS = 10.0
@@ -120,8 +121,10 @@ async def open_tunnel(
         raise
 
 
-async def connect(url: str, trust: ssl.SSLContext | None) -> anyio.abc.ByteStream:
-    """Connect to where a URL leads.
+async def connect(
+    url: str, trust: ssl.SSLContext | None, *, for_bulk: bool = False
+) -> anyio.abc.ByteStream:
+    """Connect to where a URL leads; `for_bulk` when much is going to be read.
 
     Raises:
         NoDoor: Nobody is there.
@@ -132,6 +135,8 @@ async def connect(url: str, trust: ssl.SSLContext | None) -> anyio.abc.ByteStrea
     port = parts.port or (443 if is_tls else 80)
     try:
         with anyio.fail_after(CONNECT_SECONDS):
+            if not is_tls and for_bulk:
+                return await connect_plainly(host, port)
             if not is_tls:
                 return await anyio.connect_tcp(host, port)
             context = trust or ssl.create_default_context()
