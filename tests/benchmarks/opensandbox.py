@@ -34,6 +34,7 @@ from .docker import PIECE_BYTES, RATIO_MAX, Compared, compare
 
 BULK_BYTES = 100 * 1024 * 1024
 CREATES = 8
+EXECS = 60
 OWNER = OwnerId(f"bench-{secrets.token_hex(4)}")
 KEY = {"OPEN-SANDBOX-API-KEY": API_KEY, "Content-Type": "application/json"}
 GRACE = {"EXECD_API_GRACE_SHUTDOWN": "10ms"}
@@ -211,7 +212,7 @@ async def measure(server: RealServer) -> list[Compared]:
 
             found += [
                 await compare(
-                    "exec round trip", 15, floor_exec, lambda: run_true(sandbox)
+                    "exec round trip", EXECS, floor_exec, lambda: run_true(sandbox)
                 ),
                 await compare("100 MiB in", 7, floor_put, put),
                 await compare("100 MiB out", 7, floor_get, get),
