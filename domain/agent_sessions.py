@@ -89,7 +89,7 @@ class GiveUpSeed:
 
 @attrs.frozen(kw_only=True)
 class TakeOver:
-    """Asks for `holder` to go on with what `taken_from` left under way when it died."""
+    """Asks for `holder` to go on with what `taken_from` left when it died."""
 
     taken_from: Holder | None
     holder: Holder
@@ -202,7 +202,7 @@ class SeedGivenUp:
 
 @attrs.frozen(kw_only=True)
 class SessionTakenOver:
-    """`holder` goes on with what is under way."""
+    """`holder` goes on with what is under way, or has the session in its care."""
 
     holder: Holder
     at: Instant
@@ -274,6 +274,7 @@ TRANSITIONS: Final[Table[SessionPhase]] = {
     (_P.SEEDING, SeedAbandoned): _P.ABSENT,
     (_P.SEEDING, SetupFailed): _P.SETUP_FAILED,
     (_P.SEEDING, SessionTakenOver): _P.SEEDING,
+    (_P.READY, SessionTakenOver): _P.READY,
     (_P.ACTIVATING, SessionTakenOver): _P.ACTIVATING,
     (_P.CAPTURING, SessionTakenOver): _P.CAPTURING,
     (_P.CLOSING, SessionTakenOver): _P.CLOSING,
@@ -554,9 +555,12 @@ def _give_up_seed(session: AgentSession, event: SeedGivenUp) -> tuple[Event, ...
 def _take_over(session: AgentSession, command: TakeOver) -> tuple[Event, ...]:
     """Of several who find it dead one wins; for the others nothing happens."""
     event = SessionTakenOver(holder=command.holder, at=command.at)
-    under_way = may_follow(TRANSITIONS, session.phase, SessionTakenOver)
+    follows = may_follow(TRANSITIONS, session.phase, SessionTakenOver)
     free = session.holder == command.taken_from != command.holder
-    return (event,) if under_way and free else ()
+    # Where nothing is under way there is nothing to go on with that nobody had.
+    if session.phase is SessionPhase.READY and command.taken_from is None:
+        return ()
+    return (event,) if follows and free else ()
 
 
 def _start_capture(session: AgentSession, event: CaptureStarted) -> tuple[Event, ...]:

@@ -243,17 +243,26 @@ class AgentSessions:
                 return
 
     async def adopt(self) -> tuple[AgentSessionId, ...]:
-        """Hold the sandboxes of open sessions whose process died; return those sessions.
+        """Have open sessions in care whose process died; return those sessions.
 
-        Nothing else is done about them until somebody asks.
+        The sandbox of one that has its own is held. Nothing else is done about them
+        until somebody asks, and what is under way in a lent one is left to who is.
         """
         adopted: list[AgentSessionId] = []
         for key in await self.journal.open_streams(CATEGORY):
             session = AgentSessionId(key)
-            claim = (await self.standing(session)).state.claim
-            if claim is not None and await self.sandboxes.adopt(claim):
+            standing = await self.standing(session)
+            claim = standing.state.claim
+            if claim is not None:
+                if await self.sandboxes.adopt(claim):
+                    adopted.append(session)
+            elif await self._taken_over(session, standing):
                 adopted.append(session)
         return tuple(adopted)
+
+    async def is_orphan(self, session: AgentSessionId) -> bool:
+        """Tell whether the process that had the session in hand has died."""
+        return await self._holder_died((await self.standing(session)).state)
 
     async def stop(self, session: AgentSessionId) -> None:
         """End what runs here and give back what the session has; it stays open.
@@ -441,6 +450,24 @@ class AgentSessions:
         finally:
             opened.reached.set()
         return opened
+
+    async def _taken_over(
+        self, session: AgentSessionId, standing: Standing[AgentSession]
+    ) -> bool:
+        """Take a session over that is ready and that no living process has."""
+        state = standing.state
+        if state.phase is not SessionPhase.READY or not await self._holder_died(state):
+            return False
+        own = self.holders.own
+        take = TakeOver(taken_from=state.holder, holder=own, at=self.clock.now())
+        standing = await self._carry_out(session, take, known=standing)
+        return standing.state.holder == own
+
+    async def _holder_died(self, state: AgentSession) -> bool:
+        holder = state.holder
+        if holder is None or holder == self.holders.own:
+            return False
+        return not await self.holders.alive(holder)
 
     async def _in_hand(
         self, session: AgentSessionId, standing: Standing[AgentSession]

@@ -203,12 +203,16 @@ class ServedSessions:
             closed = (await self.sessions.standing(session)).state.closed
             if closed is not None:
                 raise SessionIsClosed(at=closed.at)
+            if await self.sessions.is_orphan(session):
+                self.admit.keep(Ticket(session))
             try:
                 return await self.sessions.activate(
                     session, parameters, model_prefix=model_prefix
                 )
             finally:
                 self._follow(session)
+                if not {session} & {*self.sessions.open_here, *self._adopted}:
+                    self.admit.leave(Ticket(session))
 
     async def _close(
         self, session: AgentSessionId, episode: EpisodeId, reason: str

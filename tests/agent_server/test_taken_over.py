@@ -325,6 +325,67 @@ async def test_a_dead_server_s_session_has_its_place_until_it_is_over() -> None:
     assert (full.status_code, full.json()["kind"]) == (429, "admission_full")
 
 
+async def admitted(server: Server) -> None:
+    """Return once another session has a place."""
+    with anyio.fail_after(WAIT_SECONDS):
+        while (await server.post("/v1/agent_sessions", seed("s2"))).is_error:  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+
+
+async def test_one_server_has_a_dead_one_s_session_in_a_lent_sandbox_in_its_care() -> (
+    None
+):
+    journal, provider = MemoryJournal(), BreakableProvider()
+    await left_behind(journal, LENT, READY)
+    first = MemoryHolders(FIRST, {SECOND})
+    second = MemoryHolders(SECOND, {FIRST})
+    async with serving(journal, provider=provider, holders=first, places=1) as it:
+        with anyio.fail_after(WAIT_SECONDS):
+            while not it.served.remembered:  # noqa: ASYNC110 - it has no event
+                await anyio.sleep(0.01)
+        full = await it.post("/v1/agent_sessions", seed("s2"))
+        async with serving(
+            journal, provider=provider, holders=second, places=1
+        ) as other:
+            elsewhere = await other.post("/v1/agent_sessions", seed("s3"))
+        closed = await it.close()
+        await admitted(it)
+
+    assert (full.status_code, full.json()["kind"]) == (429, "admission_full")
+    assert elsewhere.status_code == 200, "it has its place at one of them"
+    assert closed.status_code == 200
+
+
+async def test_a_dead_server_s_run_has_its_place_while_another_goes_on_with_it() -> (
+    None
+):
+    journal, provider = MemoryJournal(), WaitingProvider()
+    await left_behind(journal, LENT, READY, activation())
+    async with serving(journal, provider=provider, places=1) as it:
+        async with anyio.create_task_group() as group:
+            group.start_soon(it.served.activate, SESSION, HELLO)
+            await provider.asked.wait()
+            full = await it.post("/v1/agent_sessions", seed("s2"))
+            provider.may_answer.set()
+        # The sandbox was gone, and so is the session's place.
+        await admitted(it)
+
+    assert (full.status_code, full.json()["kind"]) == (429, "admission_full")
+
+
+class WaitingProvider(BreakableProvider):
+    """Tells that a sandbox is gone when a test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.may_answer = anyio.Event(), anyio.Event()
+
+    async def connect(self, access: SandboxAccess, *, borrower: ClaimId):  # type: ignore[no-untyped-def]
+        self.asked.set()
+        await self.may_answer.wait()
+        return await BreakableProvider.connect(self, access, borrower=borrower)
+
+
 @pytest.mark.case("FC-142")
 async def test_a_dead_server_s_sandbox_is_held_until_its_session_is_closed() -> None:
     journal, provider = MemoryJournal(), BreakableProvider()

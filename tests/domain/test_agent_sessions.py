@@ -181,6 +181,9 @@ def test_what_a_dead_process_had_in_hand_is_taken_over_once() -> None:
     assert (running.holder, taken.holder) == (dead, first)
     assert decide(taken, TakeOver(taken_from=dead, holder=second, at=NOW)) == ()
     assert decide(ready(), TakeOver(taken_from=None, holder=second, at=NOW)) == ()
+    of_first = attrs.evolve(ready(), holder=first)
+    (cared_for,) = decide(of_first, TakeOver(taken_from=first, holder=second, at=NOW))
+    assert DECIDER.evolve(of_first, cared_for) == attrs.evolve(of_first, holder=second)
     assert taken.phase is SessionPhase.ACTIVATING
 
 

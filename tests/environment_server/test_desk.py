@@ -14,6 +14,7 @@ from livery.adapters.worlds.desk import DeskTasks, DeskWorld
 from livery.domain.tasks import Task, TaskId
 from livery.entrypoints.all_servers import open_all_servers
 from livery.entrypoints.command_line.main import carry_out
+from livery.entrypoints.example_settings import example
 from livery.entrypoints.http_serving.answering import to_application
 from livery.entrypoints.plug_ins import Surroundings
 from livery.entrypoints.settings_reading import read_settings
@@ -26,6 +27,7 @@ STEPPED = """
 max_steps = 50
 resources_tool_transports = ["mcp"]
 """
+WITH_FILES = "upload-report"
 LONGER = "share-handbook"
 """A task whose solution takes two turns."""
 
@@ -56,13 +58,44 @@ def model_calls(row: Any) -> int:
     )
 
 
+@pytest.mark.anyio
+async def test_what_is_shipped_serves_the_office_step_by_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODEL_KEY", "of nobody")
+    text = example("desk")
+    # What is of this machine alone: any ports, and sandboxes without an engine.
+    for port in ("8100", "8200", "8300"):
+        text = text.replace(f"port = {port}", "port = 0")
+    text = text.replace("docker", "local").replace("block_internet = true", "")
+    text = text.replace('image = "python:3.12-slim"', "")
+    tasks = DeskTasks()
+    task = next(one for one in tasks.tasks() if one.task_id.task_id == WITH_FILES)
+    harness = SimpleHarness(config=SimpleConfig(stepwise=True), script=solving(tasks))
+
+    row = await served(tmp_path, text, task, harness)
+
+    shipped = read_settings(tmp_path / "livery.toml").settings
+    assert shipped.environment_server.max_steps == 50
+    assert shipped.environment_server.queue_timeout_seconds == 24 * 3600
+    assert shipped.resources_server.shutdown_seconds == 30
+    assert row["failure"] is None, row
+    assert row["result"]["reward"] == 1.0
+    assert model_calls(row) == 2
+
+
 async def graded(folder: Path, task: Task, harness: SimpleHarness) -> Any:
     """Run the task step by step through the three servers, and return its row."""
     settings(folder, STEPPED)
+    text = (folder / "livery.toml").read_text()
+    closing = "[resources_server]\nclose_tools_on_task_end = true"
+    text = text.replace("[resources_server]", closing)
+    return await served(folder, text, task, harness)
+
+
+async def served(folder: Path, text: str, task: Task, harness: SimpleHarness) -> Any:
+    """Run the task through the servers of such settings, and return its row."""
     path = folder / "livery.toml"
-    text = path.read_text().replace(
-        "[resources_server]", "[resources_server]\nclose_tools_on_task_end = true"
-    )
     path.write_text(text)
     file = read_settings(path)
     state = open_state_folder(folder / "state")

@@ -22,6 +22,8 @@ TOOLS: Final = "Bash,Edit,Glob,Grep,NotebookEdit,Read,Skill,Task,TodoWrite,Write
 """What may be used unasked where permissions are not skipped."""
 CALLING_OUT: Final = ("WebFetch", "WebSearch")
 """Tools that ask the vendor's hosts; denied unless they are allowed by name."""
+CONNECT_SECONDS: Final = 60.0
+"""How long a tool server may take to answer at first, before it counts as failed."""
 CONSERVATIVE_TOOLS: Final = "Bash,Read,Write,Edit"
 
 _SESSIONS: Final = uuid.UUID("5d0b8f0e-8a39-4f5c-a7e0-2c6a3f1f6d0b")
@@ -172,6 +174,10 @@ def environment_of(
         "NO_PROXY": straight,
         "no_proxy": straight,
     }
+    # Otherwise its first call goes out after a few seconds, without the tools of a
+    # server that is slow to answer: a model would be judged that never had them.
+    found["MCP_CONNECTION_NONBLOCKING"] = "0"
+    found["MCP_CONNECT_TIMEOUT_MS"] = found["MCP_TIMEOUT"] = _ms(CONNECT_SECONDS)
     if config.context_tokens is not None:
         found["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(config.context_tokens)
     if config.output_tokens is not None:

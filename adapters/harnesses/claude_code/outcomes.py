@@ -38,6 +38,9 @@ _TOO_LONG: Final = re.compile(
 )
 _TOO_LONG_STATUSES: Final = (400, 422)
 
+_NOT_THERE: Final = frozenset({"failed", "pending"})
+"""What the program says, when it begins, of a tool server that the model does not have."""
+
 
 @attrs.frozen(kw_only=True)
 class Verdict:
@@ -198,7 +201,7 @@ def _missing_servers(trace: Trace, granted: tuple[ToolAccess, ...]) -> list[str]
     return [
         access.name
         for access in granted
-        if access.required and trace.servers.get(access.name) == "failed"
+        if access.required and trace.servers.get(access.name) in _NOT_THERE
     ]
 
 

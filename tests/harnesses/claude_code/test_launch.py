@@ -116,6 +116,13 @@ async def test_everything_that_calls_out_is_off() -> None:
     assert settings(launch)["attribution"] == {"commit": "", "pr": ""}
 
 
+async def test_tool_servers_are_waited_for_before_the_model_is_asked() -> None:
+    env = run_of(await prepared()).env
+
+    assert env["MCP_CONNECTION_NONBLOCKING"] == "0"
+    assert env["MCP_CONNECT_TIMEOUT_MS"] == env["MCP_TIMEOUT"] == "60000"
+
+
 async def test_the_model_is_reached_with_a_placeholder_and_past_any_proxy() -> None:
     env = run_of(await prepared(asking(model="own/model-1"))).env
 

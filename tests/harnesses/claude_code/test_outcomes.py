@@ -282,6 +282,23 @@ async def test_a_required_tool_server_that_was_not_reached_spoils_the_run(
     assert ("tool_server_unreachable" in gaps(reading)) is gap
 
 
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [("pending", Outcome.SANDBOX_ERROR), ("connected", Outcome.COMPLETED)],
+)
+async def test_a_required_tool_server_that_was_not_there_at_first_spoils_it_too(
+    status: str, outcome: Outcome
+) -> None:
+    """The model was asked without its tools."""
+    begun = {**INIT, "mcp_servers": [{"name": "tools", "status": status}]}
+    worked = (begun, *WORKED[1:])
+    granted = (access("tools", required=True),)
+
+    reading = await harness().read(asking(accesses=granted), ran(*worked))
+
+    assert reading.outcome is outcome
+
+
 @pytest.mark.case("FC-215")
 async def test_a_turn_limit_shows_in_the_turns() -> None:
     events = (INIT, said(text("a"), id="1"), said(text("b"), id="2"))

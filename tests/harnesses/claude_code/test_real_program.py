@@ -4,13 +4,17 @@
 It runs in a local sandbox with an address of loopback for its model server.
 """
 
+import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 
 from livery.adapters.artifacts.memory import MemoryArtifactStore
 from livery.adapters.harnesses.claude_code import (
@@ -22,7 +26,9 @@ from livery.adapters.local_host import LocalHostSandboxProvider
 from livery.adapters.system_clock.clock import SystemClock
 from livery.adapters.worker_scripts import program
 from livery.domain.activations import Ending, Outcome, RunId
+from livery.domain.resources_sessions import ResourcesSessionId
 from livery.ports.provided.activate_harness import ActivateHarness, Attempt, Equipment
+from livery.ports.required.harness import ToolAccess, ToolTransport
 from livery.ports.required.model_access import ModelGrant
 from livery.ports.required.sandbox import Sandbox, shell
 from livery.ports.required.sandbox_provider import SandboxSpec
@@ -30,6 +36,8 @@ from livery.ports.required.sandbox_provider import SandboxSpec
 from ... import peers
 from ...local_host import places
 from ...local_host.conftest import provider, root
+from ...resources_server.serving import BoxWorld
+from ...resources_server.serving import serving as resources_serving
 from .captures import asking
 from .scripted_model import ScriptedModel, scripted_model
 
@@ -38,6 +46,8 @@ __all__ = ["provider", "root"]
 pytestmark = [pytest.mark.anyio, pytest.mark.peer("claude_code")]
 
 BOUND_SECONDS = 120.0
+SLOW_SECONDS = 6.0
+"""Longer than the program waits for a tool server by itself."""
 PLACEHOLDER = "placeholder-of-session"
 REPAIR = (
     ("Write", {"file_path": "answer.txt", "content": "41\n"}),
@@ -65,7 +75,12 @@ async def sandbox(provider: LocalHostSandboxProvider) -> AsyncIterator[Sandbox]:
 
 
 async def ran(
-    sandbox: Sandbox, path: Path, model: ScriptedModel, prompt: str, **config: Any
+    sandbox: Sandbox,
+    path: Path,
+    model: ScriptedModel,
+    prompt: str,
+    accesses: tuple[ToolAccess, ...] = (),
+    **config: Any,
 ) -> Ending:
     """Run it as behind a boundary: as root it does nothing else unasked."""
     settings = {"bare": False, "model_retries": 0, "timeout_seconds": 60.0, **config}
@@ -77,7 +92,7 @@ async def ran(
     )
     attempt = Attempt(
         run=RunId("run-1"),
-        request=asking(prompt, model="model-1"),
+        request=asking(prompt, accesses=accesses, model="model-1"),
         sandbox=sandbox,
         fresh=True,
         equipment=Equipment(
@@ -88,6 +103,55 @@ async def ran(
     )
     with anyio.fail_after(BOUND_SECONDS):
         return await activate(attempt)
+
+
+@asynccontextmanager
+async def slow_way(url: str) -> AsyncGenerator[str]:
+    """Lead to a server, after a while at first."""
+    place, waits = urlsplit(url), [SLOW_SECONDS]
+
+    async def carried(near: SocketStream) -> None:
+        await anyio.sleep(waits.pop() if waits else 0.0)
+        far = await anyio.connect_tcp("127.0.0.1", place.port or 0)
+        async with near, far, anyio.create_task_group() as group:
+            group.start_soon(pumped, near, far)
+            group.start_soon(pumped, far, near)
+
+    async def pumped(source: SocketStream, target: SocketStream) -> None:
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async for piece in source:
+                await target.send(piece)
+            await target.send_eof()
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    async with listener, anyio.create_task_group() as group:
+        port = listener.extra(SocketAttribute.local_port)
+        group.start_soon(listener.serve, carried)
+        yield f"http://127.0.0.1:{port}"
+        group.cancel_scope.cancel()
+
+
+async def test_tools_of_a_server_that_is_slow_to_answer_are_waited_for(
+    sandbox: Sandbox, real_program: Path, tmp_path: Path
+) -> None:
+    turn = ("mcp__box__box_put", {"word": "gold"})
+    async with (
+        resources_serving(tmp_path, BoxWorld(wants_sandbox=False)) as server,
+        slow_way(server.application.sandbox_url) as url,
+        scripted_model(turn, "It is put.") as model,
+    ):
+        await server.seeded()
+        access = ToolAccess(
+            transport=ToolTransport.MCP,
+            name="box",
+            url=f"{url}/mcp",
+            headers=server.application.tokens.headers(ResourcesSessionId("s1")),
+        )
+        ending = await ran(sandbox, real_program, model, "Put it.", accesses=(access,))
+
+    assert ending.outcome is Outcome.COMPLETED, ending.reason
+    assert tools_of(ending) == [("mcp__box__box_put", "completed")]
+    assert json.loads(ending.observations)["gaps"] == []
 
 
 def tools_of(ending: Ending) -> list[tuple[str, str]]:
