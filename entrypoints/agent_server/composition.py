@@ -26,7 +26,7 @@ from ...ports.provided.serve_sessions import Patience, ServedSessions, serve_ses
 from ...ports.provided.session_sandboxes import (
     OwnSandboxes,
     SessionSandboxes,
-    has_own_sandbox,
+    needs_its_place,
 )
 from ...ports.provided.shared_places import SharedPlaces
 from ...ports.required.harness import Harness, is_on_host
@@ -176,7 +176,7 @@ def _admission(
     journal = foundation.journal
 
     async def outlives(ticket: Ticket) -> bool:
-        return await has_own_sandbox(journal, AgentSessionId(ticket))
+        return await needs_its_place(journal, AgentSessionId(ticket))
 
     return AdmitOverWorkers(
         queue=AdmitSessions(

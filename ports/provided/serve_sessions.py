@@ -212,7 +212,7 @@ class ServedSessions:
             finally:
                 self._follow(session)
                 if not {session} & {*self.sessions.open_here, *self._adopted}:
-                    self.admit.leave(Ticket(session))
+                    await self.admit.leave(Ticket(session))
 
     async def _close(
         self, session: AgentSessionId, episode: EpisodeId, reason: str

@@ -142,11 +142,17 @@ class SessionSandboxes:
             raise Unsupported(provider.name, capability.value, detail)
 
 
-async def has_own_sandbox(journal: Journal, session: AgentSessionId) -> bool:
-    """Tell whether an open session still has a sandbox of its own."""
+async def needs_its_place(journal: Journal, session: AgentSessionId) -> bool:
+    """Tell whether a session whose process died still counts among the open ones.
+
+    It does while it has a sandbox of its own, or is ready to be gone on with in one
+    that it was lent: another process has it in its care then, and closes it.
+    """
     stream = agent_session_stream(session)
     state = (await read_state(journal, stream, agent_sessions.DECIDER)).state
-    if state.claim is None or state.closed is not None:
+    if state.claim is None:
+        return state.phase is agent_sessions.SessionPhase.READY
+    if state.closed is not None:
         return False
     claim = (await read_state(journal, claim_stream(state.claim), DECIDER)).state
     return claim.open

@@ -14,6 +14,7 @@ from livery.adapters.holders.memory import MemoryHolders
 from livery.adapters.journals import MemoryJournal
 from livery.adapters.system_clock import SystemClock
 from livery.domain.activations import Outcome
+from livery.domain.admissions import Ticket
 from livery.domain.agent_sessions import AgentSessionId, SeedStarted
 from livery.domain.claims import OwnerId
 from livery.domain.digests import Json
@@ -34,7 +35,11 @@ from livery.ports.provided.serve_sessions import (
     serve_sessions,
 )
 from livery.ports.provided.session_grants import SessionGrant
-from livery.ports.provided.session_sandboxes import OwnSandboxes, SessionSandboxes
+from livery.ports.provided.session_sandboxes import (
+    OwnSandboxes,
+    SessionSandboxes,
+    needs_its_place,
+)
 from livery.ports.provided.shared_places import SharedPlaces
 from livery.ports.required.harness import (
     Capture,
@@ -305,6 +310,10 @@ async def serving(
         check_tools=check_tools,
         inspect=inspect,
     )
+
+    async def outlives(ticket: Ticket) -> bool:
+        return await needs_its_place(journal, AgentSessionId(ticket))
+
     admit = AdmitOverWorkers(
         queue=AdmitSessions(clock=clock, places=places, patience_seconds=wait_seconds),
         shared=SharedPlaces(
@@ -313,6 +322,7 @@ async def serving(
             holders=holders,
             name="agent_sessions",
             places=places,
+            outlives=outlives,
         ),
     )
     async with serve_sessions(sessions, admit, patience or Patience()) as served:

@@ -9,7 +9,9 @@ import pytest
 
 from livery.adapters.holders.memory import MemoryHolders
 from livery.adapters.journals import MemoryJournal
+from livery.adapters.system_clock import SystemClock
 from livery.domain.activations import Activate, Outcome
+from livery.domain.admissions import Ticket
 from livery.domain.agent_sessions import (
     DECIDER,
     AgentSessionId,
@@ -33,6 +35,7 @@ from livery.ports.provided.session_grants import (
 )
 from livery.ports.provided.session_replies import to_run_id
 from livery.ports.provided.session_sandboxes import claim_of
+from livery.ports.provided.shared_places import SharedPlaces
 from livery.ports.required.journal import agent_session_stream, claim_stream
 from livery.ports.required.sandbox import SandboxAccess, SandboxFailed
 from livery.ports.required.sandbox_provider import ClaimLabel, SandboxSpec
@@ -332,11 +335,17 @@ async def admitted(server: Server) -> None:
             await anyio.sleep(0.01)
 
 
-async def test_one_server_has_a_dead_one_s_session_in_a_lent_sandbox_in_its_care() -> (
-    None
-):
+async def test_a_dead_server_s_session_in_a_lent_sandbox_has_its_place_at_all() -> None:
     journal, provider = MemoryJournal(), BreakableProvider()
     await left_behind(journal, LENT, READY)
+    dead = SharedPlaces(
+        journal=journal,
+        clock=SystemClock(),
+        holders=MemoryHolders(DEAD),
+        name="agent_sessions",
+        places=1,
+    )
+    assert await dead.take(Ticket(SESSION)) == 0
     first = MemoryHolders(FIRST, {SECOND})
     second = MemoryHolders(SECOND, {FIRST})
     async with serving(journal, provider=provider, holders=first, places=1) as it:
@@ -351,8 +360,8 @@ async def test_one_server_has_a_dead_one_s_session_in_a_lent_sandbox_in_its_care
         closed = await it.close()
         await admitted(it)
 
-    assert (full.status_code, full.json()["kind"]) == (429, "admission_full")
-    assert elsewhere.status_code == 200, "it has its place at one of them"
+    told = [(one.status_code, one.json()["kind"]) for one in (full, elsewhere)]
+    assert told == [(429, "admission_full")] * 2, "its place is one of all servers"
     assert closed.status_code == 200
 
 
@@ -361,15 +370,17 @@ async def test_a_dead_server_s_run_has_its_place_while_another_goes_on_with_it()
 ):
     journal, provider = MemoryJournal(), WaitingProvider()
     await left_behind(journal, LENT, READY, activation())
+    replies: list[httpx.Response] = []
     async with serving(journal, provider=provider, places=1) as it:
         async with anyio.create_task_group() as group:
             group.start_soon(it.served.activate, SESSION, HELLO)
             await provider.asked.wait()
-            full = await it.post("/v1/agent_sessions", seed("s2"))
+            replies.append(await it.post("/v1/agent_sessions", seed("s2")))
             provider.may_answer.set()
         # The sandbox was gone, and so is the session's place.
         await admitted(it)
 
+    (full,) = replies
     assert (full.status_code, full.json()["kind"]) == (429, "admission_full")
 
 

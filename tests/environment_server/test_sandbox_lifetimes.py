@@ -33,6 +33,7 @@ from livery.entrypoints.environment_server.composition import (
 from livery.entrypoints.environment_settings import EnvironmentServerSettings
 from livery.entrypoints.state_folder import open_state_folder
 from livery.ports.provided.activate_harness import ActivateHarness
+from livery.ports.provided.admit_over_workers import AdmitOverWorkers
 from livery.ports.provided.admit_sessions import AdmitSessions
 from livery.ports.provided.agent_sessions import AgentSessions
 from livery.ports.provided.episode_rows import Row
@@ -44,6 +45,7 @@ from livery.ports.provided.secret_values import SecretValues
 from livery.ports.provided.serve_episodes import ServedEpisodes
 from livery.ports.provided.serve_sessions import Patience, serve_sessions
 from livery.ports.provided.session_sandboxes import SessionSandboxes
+from livery.ports.provided.shared_places import SharedPlaces
 from livery.ports.required.harness import (
     Capture,
     HarnessRequest,
@@ -273,10 +275,19 @@ async def episodes(
         among_others=True,
     )
     settings = EnvironmentServerSettings(max_steps=50, max_concurrent_episodes=cap)
-    admit = AdmitSessions(
-        clock=clock,
-        places=CONCURRENCY,
-        patience_seconds=settings.queue_timeout_seconds,
+    admit = AdmitOverWorkers(
+        queue=AdmitSessions(
+            clock=clock,
+            places=CONCURRENCY,
+            patience_seconds=settings.queue_timeout_seconds,
+        ),
+        shared=SharedPlaces(
+            journal=foundation.journal,
+            clock=clock,
+            holders=foundation.holders,
+            name="agent_sessions",
+            places=CONCURRENCY,
+        ),
     )
     async with AsyncExitStack() as stack:
         served = await stack.enter_async_context(

@@ -27,7 +27,7 @@ from livery.ports.provided.serve_sessions import Patience, serve_sessions
 from livery.ports.provided.session_sandboxes import (
     OwnSandboxes,
     SessionSandboxes,
-    has_own_sandbox,
+    needs_its_place,
 )
 from livery.ports.provided.shared_places import SharedPlaces
 from livery.ports.required.sandbox_provider import SandboxSpec
@@ -112,7 +112,7 @@ class Server:
         clock, journal = self.outside.clock, ProcessJournal(process)
 
         async def outlives(ticket: Ticket) -> bool:
-            return await has_own_sandbox(journal, AgentSessionId(ticket))
+            return await needs_its_place(journal, AgentSessionId(ticket))
 
         admit = AdmitOverWorkers(
             queue=AdmitSessions(clock=clock, places=PLACES, patience_seconds=300.0),
