@@ -7,11 +7,12 @@ session whichever way it is asked for.
 """
 
 import socket
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from typing import cast
 
 import attrs
+from starlette.routing import Route
 
 from ..adapters.gym_servers.wire_names import AboutAgent
 from ..domain.digests import Json
@@ -29,6 +30,7 @@ from .environment_server.app import EnvironmentRoutes
 from .environment_server.composition import AgentPlaces, open_episodes
 from .environment_settings import EnvironmentServerSettings
 from .http_serving.serving import Served, address_of, listen
+from .metrics_page import metrics_routes
 from .plug_ins import Surroundings
 from .resources_server.composition import ResourcesApplication, open_resources
 from .resources_server.metrics import aggregate
@@ -144,7 +146,9 @@ async def open_all_servers(
                     participant,
                     places,
                 ) as served:
-                    environment = _of_environment(settings, served, surroundings)
+                    environment = _of_environment(
+                        settings, served, surroundings, metrics_routes(foundation)
+                    )
                     yield (
                         Listening(served=environment, socket=own),
                         agent_server,
@@ -168,12 +172,14 @@ def _of_environment(
     settings: EnvironmentServerSettings,
     served: ServedEpisodes,
     surroundings: Surroundings,
+    more: Sequence[Route],
 ) -> Served:
     routes = EnvironmentRoutes(
         served=served,
         aggregate=_aggregate,
         body_bytes_max=settings.body_bytes_max,
         secrets=surroundings.secrets,
+        more=more,
     )
     return Served(
         what="episodes",

@@ -7,6 +7,7 @@ can be known beforehand was checked: options, tasks, what the provider can do.
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -23,12 +24,15 @@ from ..ports.provided.equip_sessions import EquipSessions
 from ..ports.provided.grade_work import GradeWork
 from ..ports.provided.in_process_agent import InProcessAgent
 from ..ports.provided.in_process_resources import InProcessResources
+from ..ports.provided.measured import MeasuredProvider
+from ..ports.provided.measures import Measures
 from ..ports.provided.reap_claims import ReapClaims
 from ..ports.provided.release_claim import ReleaseClaim
 from ..ports.provided.resources_sessions import ResourcesSessions
 from ..ports.provided.run_episode import RunEpisode
 from ..ports.provided.secret_values import SecretValues
 from ..ports.provided.session_sandboxes import SessionSandboxes
+from ..ports.provided.take_census import TakeCensus
 from ..ports.required.clock import Clock, Ids
 from ..ports.required.faults import Fault
 from ..ports.required.harness import Harness
@@ -68,6 +72,14 @@ from .state_folder import StateFolder
 
 
 @attrs.frozen(kw_only=True)
+class Watched:
+    """What a server tells of itself."""
+
+    measures: Measures
+    census: TakeCensus
+
+
+@attrs.frozen(kw_only=True)
 class Foundation:
     """What everything stands on, open."""
 
@@ -77,10 +89,23 @@ class Foundation:
     holders: Holders
     clock: Clock = attrs.field(factory=SystemClock)
     ids: Ids = attrs.field(factory=RandomIds)
+    watched: Watched | None = None
+    """None: nobody asks what was done."""
 
     def surroundings(self, name: str) -> Surroundings:
         """Return what a plug-in is given."""
         return Surroundings(name=name, state=self.state.path, secrets=self.secrets)
+
+    def waited(self, queue: str) -> Callable[[float], None]:
+        """Return what is told how long somebody waited in a queue."""
+        if self.watched is None:
+            return lambda seconds: None
+        return partial(self.watched.measures.waits.note, queue)
+
+    def queued(self, queue: str, waiting: Callable[[], int]) -> None:
+        """Have it told how many wait in a queue."""
+        if self.watched is not None:
+            self.watched.measures.queues[queue] = waiting
 
 
 @asynccontextmanager
@@ -194,7 +219,14 @@ async def open_provider(
 ) -> AsyncGenerator[SandboxProvider]:
     """Open the provider of a block."""
     async with plug_in.open(foundation.surroundings(name), options) as provider:
-        yield provider
+        if foundation.watched is None:
+            yield provider
+            return
+        yield MeasuredProvider(
+            provider=provider,
+            measures=foundation.watched.measures,
+            clock=foundation.clock,
+        )
 
 
 def wired(

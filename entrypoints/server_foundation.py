@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server stands on: a foundation, and the reaper that sweeps beside it.
+"""What a server stands on: a foundation that is watched, and a reaper beside it.
 
-The reaper opens providers of its own for each sweep. So one that was away is asked
+All that it does is counted on the way, and told at `/metrics`. The reaper opens providers of its own for each sweep. So one that was away is asked
 again, and a sweep that is cut off leaves nothing open for the sessions to trip over.
 """
 
@@ -10,16 +10,24 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
+import attrs
 
+from ..ports.provided.measured import MeasuredJournal
+from ..ports.provided.measures import Measures
 from ..ports.provided.reap_claims import ReapClaims
 from ..ports.provided.secret_values import SecretValues
 from ..ports.provided.sweep_claims import SweepClaims
-from .composition import Foundation, open_foundation, open_reaper
+from ..ports.provided.take_census import TakeCensus
+from ..ports.required.clock import Clock
+from .composition import Foundation, Watched, open_foundation, open_reaper
 from .settings_reading import SettingsFile
 from .state_folder import StateFolder
 
 ALWAYS: Final = "local"
 """The provider that a server may use though no setting names it."""
+
+LAG_SECONDS: Final = 0.5
+"""How often it is looked how late the event loop is."""
 
 
 @asynccontextmanager
@@ -28,10 +36,12 @@ async def open_server_foundation(
 ) -> AsyncGenerator[Foundation]:
     """Open what a server stands on, swept until left; raises as `open_foundation`."""
     raised: Exception | None = None
-    async with open_foundation(state, secrets, file.settings.journal) as foundation:
+    async with open_foundation(state, secrets, file.settings.journal) as plain:
+        foundation, measures = watched(plain)
         async with anyio.create_task_group() as group:
-            if (sweep := _sweep(file, foundation)) is not None:
+            if (sweep := _sweep(file, foundation, measures)) is not None:
                 group.start_soon(sweep)
+            group.start_soon(watch_lag, foundation.clock, measures)
             try:
                 yield foundation
             except Exception as error:
@@ -57,7 +67,28 @@ async def standing_on(
         yield opened
 
 
-def _sweep(file: SettingsFile, foundation: Foundation) -> SweepClaims | None:
+def watched(plain: Foundation) -> tuple[Foundation, Measures]:
+    """Return the foundation with all that is counted on the way, and the counts."""
+    measures = Measures()
+    journal = MeasuredJournal(
+        journal=plain.journal, measures=measures, clock=plain.clock
+    )
+    census = TakeCensus(journal=plain.journal, clock=plain.clock)
+    told = Watched(measures=measures, census=census)
+    return attrs.evolve(plain, journal=journal, watched=told), measures
+
+
+async def watch_lag(clock: Clock, measures: Measures) -> None:
+    """Note how late the event loop goes on, until cancelled."""
+    while True:
+        asked = clock.monotonic() + LAG_SECONDS
+        await clock.sleep(LAG_SECONDS)
+        measures.lag.note(max(0.0, clock.monotonic() - asked))
+
+
+def _sweep(
+    file: SettingsFile, foundation: Foundation, measures: Measures
+) -> SweepClaims | None:
     settings = file.settings.reaper
     if settings.interval_seconds is None:
         return None
@@ -73,6 +104,7 @@ def _sweep(file: SettingsFile, foundation: Foundation) -> SweepClaims | None:
         interval_seconds=settings.interval_seconds,
         sweep_seconds=settings.sweep_seconds,
         grace_seconds=settings.grace_seconds,
+        told=measures.note_sweep,
     )
 
 

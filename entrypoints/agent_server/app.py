@@ -57,6 +57,8 @@ class AgentRoutes:
     cookies: SessionCookies
     body_bytes_max: int
     secrets: SecretValues
+    more: Sequence[Route] = ()
+    """What is told of the server itself."""
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of the application."""
@@ -73,6 +75,7 @@ class AgentRoutes:
                 for path in ACTIVATION_PATHS
             ),
             *(Route(path, alive, methods=["GET"]) for path in HEALTH_PATHS),
+            *self.more,
             Route(
                 READY_PATH,
                 readiness(lambda: self.served.draining),

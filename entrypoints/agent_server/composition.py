@@ -41,6 +41,7 @@ from ..composition import (
 )
 from ..http_serving.serving import Served
 from ..http_serving.session_cookies import SessionCookies
+from ..metrics_page import metrics_routes
 from ..outfits import open_tailor, tools_check
 from ..plug_ins import HarnessPlugIn, ProviderPlugIn, Surroundings, find
 from ..run_plan import RunPlan
@@ -54,6 +55,8 @@ from .app import COOKIE_KEY, AgentRoutes
 ARTIFACTS: Final = "artifacts"
 PLACES: Final = "agent_sessions"
 """The name of the places that all agent servers on a journal share."""
+SESSIONS: Final = "sessions"
+"""What its queue is called."""
 SUPERVISOR: Final = "supervisor"
 THIS_HOST: Final = "local"
 """The provider whose sandboxes are folders and processes of this host."""
@@ -104,6 +107,7 @@ async def open_agent_routes(
             cookies=SessionCookies(settings.cookie_name, key, key=COOKIE_KEY),
             body_bytes_max=settings.body_bytes_max,
             secrets=surroundings.secrets,
+            more=metrics_routes(ground),
         )
 
 
@@ -178,7 +182,7 @@ def _admission(
     async def outlives(ticket: Ticket) -> bool:
         return await needs_its_place(journal, AgentSessionId(ticket))
 
-    return AdmitOverWorkers(
+    admit = AdmitOverWorkers(
         queue=AdmitSessions(
             clock=foundation.clock,
             places=settings.concurrency,
@@ -193,7 +197,10 @@ def _admission(
             places=settings.concurrency,
             outlives=outlives,
         ),
+        waited=foundation.waited(SESSIONS),
     )
+    foundation.queued(SESSIONS, lambda: admit.waiting)
+    return admit
 
 
 async def _check_python(sandbox: Sandbox) -> None:

@@ -39,6 +39,8 @@ class EnvironmentRoutes:
     """Asks the resources participant."""
     body_bytes_max: int
     secrets: SecretValues
+    more: Sequence[Route] = ()
+    """What is told of the server itself."""
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of the application."""
@@ -49,6 +51,7 @@ class EnvironmentRoutes:
             Route("/run", answering(self._run), methods=["POST"]),
             Route("/aggregate_metrics", answering(self._aggregate), methods=["POST"]),
             *(Route(path, alive, methods=["GET"]) for path in HEALTH_PATHS),
+            *self.more,
             Route(READY_PATH, readiness(lambda: self.served.draining), methods=["GET"]),
             Route("/openapi.json", _described, methods=["GET"]),
         ]

@@ -29,6 +29,7 @@ from ...ports.required.participants import Agent, ParticipantFailed, Resources
 from ..composition import Foundation
 from ..environment_settings import PLACES, EnvironmentServerSettings
 from ..http_serving.serving import Served
+from ..metrics_page import metrics_routes
 from ..plug_ins import Surroundings
 from ..server_foundation import open_server_foundation
 from ..server_urls import to_url
@@ -38,6 +39,8 @@ from .app import EnvironmentRoutes
 
 RUN: Final = "environment"
 """What the episodes of all such servers on a state folder belong to."""
+EPISODES: Final = "episodes"
+"""What its queue is called."""
 SHARE_TO_FINISH: Final = 1 / 3
 """How much of the shutdown's grace episodes have to come to their end."""
 
@@ -87,6 +90,7 @@ async def open_environment_server(
                 aggregate=resources.aggregate,
                 body_bytes_max=settings.body_bytes_max,
                 secrets=surroundings.secrets,
+                more=metrics_routes(foundation),
             )
             yield Served(
                 what="episodes",
@@ -178,7 +182,9 @@ async def open_episodes(
             places=number,
         ),
         patience_seconds=settings.queue_timeout_seconds,
+        waited=foundation.waited(EPISODES),
     )
+    foundation.queued(EPISODES, lambda: admit.waiting)
     patience = EpisodePatience(
         disconnect_grace_seconds=settings.disconnect_grace_seconds,
         keep_seconds=settings.result_keep_seconds,

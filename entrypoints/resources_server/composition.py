@@ -56,6 +56,7 @@ from ..composition import (
 from ..http_serving.answering import to_application
 from ..http_serving.serving import Served, address_of, listen, serving
 from ..http_serving.session_cookies import SessionCookies
+from ..metrics_page import metrics_endpoint
 from ..plug_ins import ProviderPlugIn, Surroundings, WorldPlugIn, find
 from ..resources_settings import ResourcesServerSettings
 from ..run_plan import RunPlan
@@ -184,6 +185,7 @@ async def open_resources(
             networks=to_networks(settings.trusted_networks),
             body_bytes_max=settings.body_bytes_max,
             secrets=surroundings.secrets,
+            metrics=metrics_endpoint(foundation),
         )
         agent = AgentRoutes(
             calls=calls,

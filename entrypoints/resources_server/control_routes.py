@@ -32,6 +32,7 @@ from ..http_serving.answering import (
 from ..http_serving.answers import not_done, unreadable
 from ..http_serving.bodies import wrong_value
 from ..http_serving.session_cookies import SessionCookies
+from ..metrics_page import PATH, Endpoint
 from . import answers
 from .messages import from_access, to_close, to_rows, to_seed, to_verify
 from .metrics import aggregate
@@ -60,6 +61,8 @@ class ControlRoutes:
     networks: tuple[Network, ...]
     body_bytes_max: int
     secrets: SecretValues
+    metrics: Endpoint | None = None
+    """What is told of the server itself."""
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of the application."""
@@ -91,6 +94,11 @@ class ControlRoutes:
                 for path, endpoint in got.items()
             ),
             Route("/openapi.json", guarded(self._described), methods=["GET"]),
+            *(
+                ()
+                if self.metrics is None
+                else (Route(PATH, guarded(self.metrics), methods=["GET"]),)
+            ),
             *self.health(),
         ]
 

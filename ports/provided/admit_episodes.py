@@ -32,6 +32,10 @@ class AdmitEpisodes:
     """How many there are: asked when the first episode comes, until it was told."""
     shared: Callable[[int], SharedPlaces]
     patience_seconds: float
+    waited: Callable[[float], None] = lambda seconds: None
+    """Told how many seconds each ticket waited that was given a place."""
+    waiting: int = attrs.field(default=0, init=False)
+    """How many tickets wait, for this process's turn or for a place of all."""
     _open: "_Open | None" = attrs.field(default=None, init=False)
     _opening: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
     _turn: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
@@ -47,16 +51,23 @@ class AdmitEpisodes:
             Fault: Nobody can tell how many there are.
         """
         taken: list[int] = []
+        begun = self.clock.monotonic()
         until = anyio.current_time() + self.patience_seconds
         opened = self._open or await self._opened()
+        self.waiting += 1
+        waits = True
         try:
             await opened.queue.admit(ticket)
             with anyio.move_on_after(until - anyio.current_time()):
                 await self._taken(opened, ticket, taken)
             if not taken:
                 raise AdmissionFull(ticket=ticket, places=opened.shared.places)
+            self.waiting -= 1
+            waits = False
+            self.waited(self.clock.monotonic() - begun)
             yield
         finally:
+            self.waiting -= waits
             with anyio.CancelScope(shield=True):
                 for number in taken:
                     await opened.shared.give_back(number)

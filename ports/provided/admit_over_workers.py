@@ -6,6 +6,7 @@ looks for one of the places that all share. Between workers whoever looks first 
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import anyio
@@ -28,6 +29,10 @@ class AdmitOverWorkers:
 
     queue: AdmitSessions
     shared: SharedPlaces
+    waited: Callable[[float], None] = lambda seconds: None
+    """Told how many seconds each ticket waited that was given a place."""
+    waiting: int = attrs.field(default=0, init=False)
+    """How many tickets wait, for this worker's turn or for a place of all."""
     _taken: dict[Ticket, int] = attrs.field(factory=dict[Ticket, int], init=False)
     _turn: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
     _is_shut: bool = attrs.field(default=False, init=False)
@@ -45,12 +50,21 @@ class AdmitOverWorkers:
             AdmissionIsShut: Shutdown has begun.
             Fault: Nobody can tell which are free.
         """
-        until = anyio.current_time() + self.queue.patience_seconds
+        begun = anyio.current_time()
+        self.waiting += 1
+        try:
+            await self._admitted(ticket, begun)
+        finally:
+            self.waiting -= 1
+
+    async def _admitted(self, ticket: Ticket, begun: float) -> None:
+        until = begun + self.queue.patience_seconds
         await self.queue.admit(ticket)
         try:
             async with self._turn:
                 if ticket not in self._taken:
                     await self._take(ticket, until)
+                    self.waited(anyio.current_time() - begun)
         except BaseException:
             self.queue.leave(ticket)
             raise

@@ -85,6 +85,11 @@ class Reaped:
     phase: str = ""
     reason: str = ""
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing is written of it."""
+        return self.cause is Cause.UNKNOWN
+
 
 @attrs.frozen(kw_only=True)
 class ReapReport:

@@ -98,7 +98,7 @@ class SweepClaims:
         left: dict[ClaimId, float] = {}
 
         def spare(seen: Reaped) -> bool:
-            if seen.cause is Cause.UNKNOWN:
+            if seen.is_unknown:
                 return True
             if seen.phase == ClaimPhase.RELEASING or seen.cause is Cause.LATE:
                 return False  # Nobody can go on with it.
@@ -119,7 +119,7 @@ class SweepClaims:
     def _tell(self, report: ReapReport) -> None:
         for name, reason in report.unlisted:
             log.warning("Provider %s was not swept: %s", name, reason)
-        unknown = [one for one in report.reaped if one.cause is Cause.UNKNOWN]
+        unknown = [one for one in report.reaped if one.is_unknown]
         for one in unknown:
             if one.claim not in self._unknown:
                 log.warning(

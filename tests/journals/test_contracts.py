@@ -13,8 +13,11 @@ import pytest
 
 from livery.adapters.journals import MemoryJournal, open_sqlite_journal
 from livery.adapters.postgres_journal import Database, open_postgres_journal
+from livery.adapters.system_clock import SystemClock
 from livery.ports.contracts.cases import Case
 from livery.ports.contracts.journal import CASES, JournalContext
+from livery.ports.provided.measured import MeasuredJournal
+from livery.ports.provided.measures import Measures
 from livery.ports.required.journal import Journal
 
 from ..contracts.parameters import parameters
@@ -40,6 +43,17 @@ async def test_a_journal_in_memory(case: Case[JournalContext]) -> None:
     journal = MemoryJournal()
 
     # Its place is the object itself.
+    await case.run(
+        JournalContext(journal=journal, open_again=lambda: nullcontext(journal))
+    )
+
+
+@pytest.mark.parametrize("case", ALL)
+async def test_a_journal_that_is_watched(case: Case[JournalContext]) -> None:
+    journal = MeasuredJournal(
+        journal=MemoryJournal(), measures=Measures(), clock=SystemClock()
+    )
+
     await case.run(
         JournalContext(journal=journal, open_again=lambda: nullcontext(journal))
     )
