@@ -455,7 +455,8 @@ def decide(claim: Claim, command: Command) -> tuple[Event, ...]:
                 claim, ClaimPhase.LOST, command, ClaimLost(reason=reason, at=at)
             )
         case NoteReleaseFailed(reason=reason, at=at):
-            return _follow(claim, command, ReleaseFailed(reason=reason, at=at))
+            failed = ReleaseFailed(reason=reason, at=at)
+            return _unless(claim, ClaimPhase.RELEASED, command, failed)
         case NoteReleased(at=at):
             return _unless(claim, ClaimPhase.RELEASED, command, ClaimReleased(at=at))
         case _:

@@ -24,13 +24,10 @@ SETTLE_TURNS: Final = 50
 ID_DIGITS: Final = 32
 
 
-@attrs.define(order=True)
+@attrs.define(eq=False)
 class _Sleeper:
-    due: float
-    number: int
-    """Who began to sleep first wakes first."""
-    woken: anyio.Event = attrs.field(order=False)
-    left: bool = attrs.field(default=False, order=False)
+    woken: anyio.Event = attrs.field(factory=anyio.Event)
+    left: bool = False
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -41,7 +38,10 @@ class VirtualClock:
     """The wall clock's time when this clock begins."""
     _elapsed: float = attrs.field(default=0.0, init=False)
     _wall_shift: float = attrs.field(default=0.0, init=False)
-    _sleepers: list[_Sleeper] = attrs.field(factory=list[_Sleeper], init=False)
+    _sleepers: list[tuple[float, int, _Sleeper]] = attrs.field(
+        factory=list[tuple[float, int, _Sleeper]], init=False
+    )
+    """A heap: when each is due, and its number, as who slept first wakes first."""
     _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
 
     def now(self) -> Instant:
@@ -57,12 +57,9 @@ class VirtualClock:
         if not seconds > 0:
             await checkpoint()
             return
-        sleeper = _Sleeper(
-            due=self._elapsed + seconds,
-            number=next(self._numbers),
-            woken=anyio.Event(),
-        )
-        heapq.heappush(self._sleepers, sleeper)
+        sleeper = _Sleeper()
+        due = self._elapsed + seconds
+        heapq.heappush(self._sleepers, (due, next(self._numbers), sleeper))
         try:
             await sleeper.woken.wait()
         finally:
@@ -85,15 +82,15 @@ class VirtualClock:
 
     def next_due(self) -> float | None:
         """Return when the first sleeper is due; None when nobody sleeps."""
-        while self._sleepers and self._sleepers[0].left:
+        while self._sleepers and self._sleepers[0][2].left:
             heapq.heappop(self._sleepers)
-        return self._sleepers[0].due if self._sleepers else None
+        return self._sleepers[0][0] if self._sleepers else None
 
     def move_to(self, moment: float) -> None:
         """Set `monotonic` to `moment`, if it is later, and wake who is due then."""
         self._elapsed = max(self._elapsed, moment)
         while (due := self.next_due()) is not None and due <= self._elapsed:
-            heapq.heappop(self._sleepers).woken.set()
+            heapq.heappop(self._sleepers)[2].woken.set()
 
 
 @attrs.define

@@ -61,7 +61,11 @@ class ReleaseClaim:
             await self.provider.destroy(label)
         except Fault as fault:
             failed = NoteReleaseFailed(reason=str(fault), at=self.clock.now())
-            await carry_out(self.journal, stream, DECIDER, failed, known=standing)
+            after = await carry_out(
+                self.journal, stream, DECIDER, failed, known=standing
+            )
+            if after.state.phase is ClaimPhase.RELEASED:
+                return  # Another process has seen it gone.
             raise
         gone = NoteReleased(at=self.clock.now())
         await carry_out(self.journal, stream, DECIDER, gone, known=standing)

@@ -18,8 +18,11 @@ from livery.domain.claims import (
     ClaimPhase,
     Holder,
     Lend,
+    NoteReleased,
     OwnerId,
+    StartRelease,
 )
+from livery.domain.deciders import Instant
 from livery.ports.provided.carry_out import carry_out, read_state
 from livery.ports.provided.reap_claims import Finding
 from livery.ports.required.journal import claim_stream
@@ -294,6 +297,23 @@ async def test_the_reaper_leaves_alone_what_living_processes_and_others_have() -
 
     assert [reaped.finding for reaped in report.reaped] == [Finding.IN_USE]
     assert set(outside.provider.live) == {CLAIM, "foreign"}
+
+
+async def test_a_release_that_failed_is_done_when_another_process_saw_it_gone() -> None:
+    outside = Outside()
+    await outside.claim(CLAIM, SPEC, used_by="episode")
+    standing = await read_state(outside.journal, claim_stream(CLAIM), DECIDER)
+    start = StartRelease(reason="over", at=Instant(2.0))
+    gone = NoteReleased(at=Instant(3.0))
+    started = await carry_out(
+        outside.journal, claim_stream(CLAIM), DECIDER, start, known=standing
+    )
+    await carry_out(outside.journal, claim_stream(CLAIM), DECIDER, gone)
+    outside.provider.undestroyable.add(CLAIM)
+
+    await outside.release(LABEL, reason="the episode is over", known=started)
+
+    assert (await state_of(outside)).phase is ClaimPhase.RELEASED
 
 
 async def test_the_reaper_releases_what_a_living_process_could_not() -> None:
