@@ -91,6 +91,10 @@ class Outside:
     """Creations that come about although nobody waits for them."""
     launching: list[Box] = attrs.field(factory=list[Box])
     """Where launches are on their way."""
+    most_boxes: int = 0
+    """The most sandboxes that there were at a time."""
+    ended: int = 0
+    """How many were ended on request."""
     served: int = 0
     """Sessions of servers that went from their seed to their close."""
     starts: Counter[str] = attrs.field(factory=Counter[str])
@@ -159,6 +163,7 @@ class Outside:
             if fate == "replaced":
                 self.coming.append((now + moment, label, spec))
         self.boxes.append(box)
+        self.most_boxes = max(self.most_boxes, len(self.boxes) - self.ended)
         self.by_claim.setdefault(label.claim, []).append(box)
         self.note(f"made {label.claim}{' late' if late else ''}")
         return box
@@ -330,7 +335,7 @@ class SimulatedProvider:
     ) -> "SimulatedSandbox":
         await self._ask(f"connect {borrower}")
         name = access.descriptor["id"]
-        box = next(box for box in self.outside.boxes if box.name == name)
+        box = self.outside.boxes[int(str(name).rpartition("-")[2])]
         if not box.alive(self.outside.now):
             raise SandboxLost(self.name, name, "it is gone")
         return SimulatedSandbox(self.process, box)
@@ -373,6 +378,7 @@ class SimulatedProvider:
             if box.owner != label.owner:
                 raise ClaimTaken(self.name, label.claim, "another owner")
             box.ended_at = now
+            self.outside.ended += 1
             self.outside.note(f"ended {label.claim}")
         await self.process.travel(question)
         if wrong == "done twice" and self.outside.live(label.claim, now) is not None:

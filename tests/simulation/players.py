@@ -36,14 +36,16 @@ E = TypeVar("E")
 HARNESS_SECONDS_MAX = 400.0
 
 
-def some_task(number: int, chance: Chance) -> Task:
+def some_task(
+    number: int, chance: Chance, longest: float = HARNESS_SECONDS_MAX
+) -> Task:
     """Return a task whose harness and grader do as chance has it."""
     question = f"task {number}"
     return Task(
         task_id=TaskId("simulated", str(number)),
         responses_create_params={"input": f"task {number}"},
         task_data={
-            "seconds": chance.between(question, 1, HARNESS_SECONDS_MAX * 1.1),
+            "seconds": chance.between(question, 1, longest * 1.1),
             "how": chance.one_of(question, "exited", "exited", "exited", "signalled"),
             "status": chance.one_of(question, 0, 0, 0, 1),
             "where": chance.one_of(question, *GradeWhere),

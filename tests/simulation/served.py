@@ -39,7 +39,7 @@ from .players import ProcessArtifacts, ProcessHolders, ProcessJournal, Simulated
 LIVES_MAX: Final = 3
 """How often a server ends before its time."""
 REAP_SECONDS: Final = 400.0
-PLACES: Final = 2
+PLACES: Final = 3
 PATIENCE: Final = Patience(
     disconnect_grace_seconds=20.0,
     close_timeout_seconds=120.0,

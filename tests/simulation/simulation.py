@@ -44,6 +44,7 @@ from .outside import (
     SimulatedProvider,
 )
 from .players import (
+    HARNESS_SECONDS_MAX,
     ProcessArtifacts,
     ProcessHolders,
     ProcessJournal,
@@ -59,7 +60,9 @@ DISTURBED_LIVES_MAX: Final = 4
 CALM_LIVES_MAX: Final = 12
 TASKS_MAX: Final = 4
 SERVERS: Final = 2
-ROUGH_SECONDS_MAX: Final = 2500.0
+ROUGH_SECONDS_MAX: Final = 1500.0
+SERVED_SECONDS_MAX: Final = 60.0
+"""How long a harness takes under a server: who waits for it there looks every second."""
 WORKLOADS: Final[tuple[Callable[[], Open] | None, ...]] = (
     (None,) * 16 + (open_use_cases,) * 3 + (open_routes,)
 )
@@ -110,11 +113,13 @@ def _played(seed: int, only: frozenset[str] | None) -> Story:
     lifetime_seconds = chance.one_of("lifetime", 3600.0, 3600.0, 300.0)
     outside = Outside(chance, roughness, lifetime_seconds)
     count = 1 + int(chance.number("tasks") * TASKS_MAX)
+    way_in = chance.one_of("workload", *WORKLOADS)
+    longest = HARNESS_SECONDS_MAX if way_in is None else SERVED_SECONDS_MAX
     tasks = {
         task.task_id: task
-        for task in (some_task(number, chance) for number in range(count))
+        for task in (some_task(number, chance, longest) for number in range(count))
     }
-    if (way_in := chance.one_of("workload", *WORKLOADS)) is not None:
+    if way_in is not None:
         _serve(outside, tasks, way_in())
         checks.after_a_life(outside)
         checks.nothing_is_left(outside)
@@ -247,72 +252,82 @@ class _Life:
         await reap()
 
     def _wired(self, process: Process) -> tuple[CollectRollouts, ReapClaims]:
-        journal, artifacts = ProcessJournal(process), ProcessArtifacts(process)
-        clock, world = self.outside.clock, SimulatedWorld()
-        provider, holders = SimulatedProvider(process), ProcessHolders(process)
-        harness = SimulatedHarness(self.tasks)
-        release = ReleaseClaim(journal=journal, clock=clock, provider=provider)
-        claim = ClaimSandbox(
+        marks = self.outside.chance.seed * 100 + self.number
+        return wired_run(process, self.tasks, marks=marks)
+
+
+def wired_run(
+    process: Process,
+    tasks: Mapping[TaskId, Task],
+    *,
+    concurrency: int = 3,
+    marks: int = 0,
+) -> tuple[CollectRollouts, ReapClaims]:
+    """Return what one process that collects rollouts has."""
+    journal, artifacts = ProcessJournal(process), ProcessArtifacts(process)
+    clock, world = process.outside.clock, SimulatedWorld()
+    provider, holders = SimulatedProvider(process), ProcessHolders(process)
+    harness = SimulatedHarness(tasks)
+    release = ReleaseClaim(journal=journal, clock=clock, provider=provider)
+    claim = ClaimSandbox(
+        journal=journal,
+        clock=clock,
+        provider=provider,
+        owner=OWNER,
+        holders=holders,
+        release=release,
+    )
+    grade = GradeWork(
+        world=world,
+        claim=claim,
+        release=release,
+        artifacts=artifacts,
+        archive_program=b"archive",
+        marks=SeededIds(marks),
+    )
+    resources = InProcessResources(
+        sessions=ResourcesSessions(
             journal=journal,
             clock=clock,
-            provider=provider,
-            owner=OWNER,
-            holders=holders,
-            release=release,
-        )
-        grade = GradeWork(
             world=world,
+            spec=SandboxSpec(lifetime_seconds=process.outside.lifetime_seconds),
             claim=claim,
             release=release,
-            artifacts=artifacts,
-            archive_program=b"archive",
-            marks=SeededIds(self.outside.chance.seed * 100 + self.number),
+            grade=grade,
         )
-        resources = InProcessResources(
-            sessions=ResourcesSessions(
-                journal=journal,
-                clock=clock,
-                world=world,
-                spec=SandboxSpec(lifetime_seconds=self.outside.lifetime_seconds),
-                claim=claim,
-                release=release,
-                grade=grade,
-            )
-        )
-        agent = InProcessAgent(
-            AgentSessions(
-                journal=journal,
-                clock=clock,
-                holders=holders,
-                harness=harness,
-                sandboxes=SessionSandboxes(
-                    harness=harness, providers={PROVIDER: provider}
-                ),
-                activate_harness=ActivateHarness(
-                    harness=harness,
-                    artifacts=artifacts,
-                    clock=clock,
-                    supervisor_program=b"supervisor",
-                ),
-            )
-        )
-        run_episode = RunEpisode(
-            journal=journal, clock=clock, run="run", resources=resources, agent=agent
-        )
-        collect = CollectRollouts(
-            run_episode=run_episode,
-            results=ProcessResults(process),
-            task=self.tasks.__getitem__,
-            concurrency=3,
-        )
-        reap = ReapClaims(
+    )
+    agent = InProcessAgent(
+        AgentSessions(
             journal=journal,
             clock=clock,
-            providers={PROVIDER: provider},
-            owner=OWNER,
             holders=holders,
+            harness=harness,
+            sandboxes=SessionSandboxes(harness=harness, providers={PROVIDER: provider}),
+            activate_harness=ActivateHarness(
+                harness=harness,
+                artifacts=artifacts,
+                clock=clock,
+                supervisor_program=b"supervisor",
+            ),
         )
-        return collect, reap
+    )
+    run_episode = RunEpisode(
+        journal=journal, clock=clock, run="run", resources=resources, agent=agent
+    )
+    collect = CollectRollouts(
+        run_episode=run_episode,
+        results=ProcessResults(process),
+        task=tasks.__getitem__,
+        concurrency=concurrency,
+    )
+    reap = ReapClaims(
+        journal=journal,
+        clock=clock,
+        providers={PROVIDER: provider},
+        owner=OWNER,
+        holders=holders,
+    )
+    return collect, reap
 
 
 def _live(life: _Life) -> bool:
