@@ -8,7 +8,6 @@ many at once, and what could not be is named.
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
@@ -19,6 +18,7 @@ import attrs
 
 from ...domain.activations import Stillness
 from ...domain.admissions import AdmissionIsShut, Ticket
+from ...domain.deciders import Instant
 from ...domain.digests import Json, digest_of
 from ...domain.refusals import Refusal
 from ...domain.resources_sessions import (
@@ -27,8 +27,9 @@ from ...domain.resources_sessions import (
 )
 from ...domain.tasks import EpisodeId, Task
 from ..required.faults import Fault
-from ..required.journal import StreamMoved, resources_session_stream
+from ..required.journal import resources_session_stream
 from ..required.participants import TaskState, Turn
+from .closed_sessions import ClosedSessions, sweeping
 from .log_context import logged_as
 from .open_resources import OpenResources
 from .resources_sessions import ResourcesSessions
@@ -40,8 +41,6 @@ log = logging.getLogger(__name__)
 STOPPED_AT_ONCE: Final = 64
 SHARE_OF_STOP: Final = 0.5
 """How much of the shutdown one sandbox may take, so that a few that hang leave room."""
-SWEEPS: Final = 4
-SWEEP_SECONDS_MAX: Final = 30.0
 REOPENED_AT_ONCE: Final = 16
 
 
@@ -54,6 +53,16 @@ class ResourcesPatience:
     closed_max: int = 10_000
     idle_timeout_seconds: float = 24 * 3600.0
     shutdown_seconds: float = 28.0
+
+
+def _none_closed(served: "ServedResources") -> ClosedSessions[ResourcesSessionId]:
+    return ClosedSessions(
+        clock=served.sessions.clock,
+        keep_seconds=served.patience.close_retry_window_seconds,
+        kept_max=served.patience.closed_max,
+        closed_at=served.closed_at,
+        erase=served.erase,
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -69,8 +78,8 @@ class ServedResources:
     _used: dict[ResourcesSessionId, float] = attrs.field(
         factory=dict[ResourcesSessionId, float], init=False
     )
-    _closed: OrderedDict[ResourcesSessionId, float] = attrs.field(
-        factory=OrderedDict[ResourcesSessionId, float], init=False
+    _closed: ClosedSessions[ResourcesSessionId] = attrs.field(
+        default=attrs.Factory(_none_closed, takes_self=True), init=False
     )
     _draining: anyio.Event = attrs.field(factory=anyio.Event, init=False)
 
@@ -82,7 +91,7 @@ class ServedResources:
     @property
     def remembered(self) -> int:
         """How many sessions this process holds anything of, the closed included."""
-        return len({*self.sessions.open_here, *self._used, *self._closed})
+        return len({*self.sessions.open_here, *self._used, *self._closed.names})
 
     def check_open(self) -> None:
         """Raise `AdmissionIsShut` once shutdown has begun."""
@@ -103,7 +112,7 @@ class ServedResources:
 
         async def work() -> OpenResources:
             with logged_as(episode=episode.key, session=session):
-                await self._forget_if_old(session)
+                await self._closed.forget_if_old(session)
                 opened = await self.sessions.seed(session, episode, task)
                 self.used(session)
                 return opened
@@ -149,13 +158,15 @@ class ServedResources:
 
         async def work() -> None:
             with logged_as(episode=episode.key, session=session):
-                await self._forget_if_old(session)
+                await self._closed.forget_if_old(session)
                 try:
                     with anyio.fail_after(seconds):
                         await self.sessions.close(session, episode)
                 except TimeoutError as late:
                     raise CloseLate(session, seconds) from late
-                await self._note_closed(session)
+                self._used.pop(session, None)
+                if (at := await self.closed_at(session)) is not None:
+                    await self._closed.note(session, at)
 
         if reason:
             log.warning("Session %s is closed: %s", session, reason)
@@ -234,19 +245,18 @@ class ServedResources:
     async def sweep(self) -> None:
         """Forget closed sessions, and close those that nobody uses, until cancelled."""
         patience = self.patience
-        shortest = min(
-            patience.close_retry_window_seconds, patience.idle_timeout_seconds
+        await sweeping(
+            self.sessions.clock,
+            self._sweep_once,
+            shortest_seconds=min(
+                patience.close_retry_window_seconds, patience.idle_timeout_seconds
+            ),
         )
-        pause = min(shortest / SWEEPS, SWEEP_SECONDS_MAX)
-        while True:
-            try:
-                for session in tuple(self._closed):
-                    await self._forget_if_old(session)
-                for session in self._idle():
-                    await self._close_idle(session)
-            except (Fault, Refusal) as fault:
-                log.warning("What is old was not swept: %s", fault)
-            await self.sessions.clock.sleep(pause)
+
+    async def _sweep_once(self) -> None:
+        await self._closed.forget_old()
+        for session in self._idle():
+            await self._close_idle(session)
 
     def _idle(self) -> list[ResourcesSessionId]:
         before = self.sessions.clock.monotonic() - self.patience.idle_timeout_seconds
@@ -261,37 +271,19 @@ class ServedResources:
         reason = f"nobody used it for {seconds:g} seconds"
         await self.close(session, built.episode, reason=reason)
 
-    async def _note_closed(self, session: ResourcesSessionId) -> None:
-        self._used.pop(session, None)
+    async def closed_at(self, session: ResourcesSessionId) -> Instant | None:
+        """Return when a session was closed; None while it is not."""
         closed = (await self.sessions.standing(session)).state.closed
-        if closed is not None:
-            self._closed.setdefault(session, closed.at)
-        while len(self._closed) > self.patience.closed_max:
-            await self._forget(next(iter(self._closed)))
+        return None if closed is None else closed.at
 
-    async def _forget_if_old(self, session: ResourcesSessionId) -> None:
-        closed = (await self.sessions.standing(session)).state.closed
-        kept_until = (
-            self.sessions.clock.now() - self.patience.close_retry_window_seconds
-        )
-        if closed is None:
-            self._closed.pop(session, None)
-        elif closed.at <= kept_until:
-            await self._forget(session)
-
-    async def _forget(self, session: ResourcesSessionId) -> None:
-        self._closed.pop(session, None)
+    async def erase(self, session: ResourcesSessionId) -> None:
+        """Forget a closed session; may raise `StreamMoved`."""
         self.forgotten(session)
         standing = await self.sessions.standing(session)
-        if standing.state.phase is not ResourcesPhase.CLOSED:
-            return
-        stream = resources_session_stream(session)
-        try:
+        if standing.state.phase is ResourcesPhase.CLOSED:
             await self.sessions.journal.forget(
-                stream, expected_version=standing.version
+                resources_session_stream(session), expected_version=standing.version
             )
-        except StreamMoved:
-            log.info("Another process has forgotten session %s", session)
 
 
 def _tell(told: str, sessions: set[ResourcesSessionId]) -> None:

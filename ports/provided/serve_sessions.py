@@ -7,7 +7,7 @@ are kept for a while and then forgotten, and one that nobody uses is closed.
 """
 
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import ClassVar, Final
@@ -24,23 +24,22 @@ from ...domain.agent_sessions import (
     SessionIsClosed,
     SessionPhase,
 )
+from ...domain.deciders import Instant
 from ...domain.digests import Json
 from ...domain.refusals import Refusal
 from ...domain.requests import request_digest
 from ...domain.tasks import EpisodeId
 from ..required.faults import Fault
-from ..required.journal import StreamMoved, agent_session_stream
+from ..required.journal import agent_session_stream
 from .admit_over_workers import AdmitOverWorkers
 from .agent_sessions import AgentSessions
+from .closed_sessions import ClosedSessions, sweeping
 from .log_context import logged_as
 from .session_grants import SessionGrant, grant_digest
 from .shared_calls import SharedCalls
 
 log = logging.getLogger(__name__)
 
-SWEEPS: Final = 4
-"""How often within the shortest of its times the sweeper looks."""
-SWEEP_SECONDS_MAX: Final = 30.0
 RETRY_SECONDS: Final = 1.0
 """How long a follower pauses when the journal could not be looked at."""
 
@@ -71,6 +70,16 @@ class Patience:
     shutdown_seconds: float = 30.0
 
 
+def _none_closed(served: "ServedSessions") -> ClosedSessions[AgentSessionId]:
+    return ClosedSessions(
+        clock=served.sessions.clock,
+        keep_seconds=served.patience.close_retry_window_seconds,
+        kept_max=served.patience.closed_max,
+        closed_at=served.closed_at,
+        erase=served.erase,
+    )
+
+
 @attrs.frozen(kw_only=True)
 class ServedSessions:
     """The sessions that this process serves."""
@@ -88,8 +97,8 @@ class ServedSessions:
     )
     _adopted: set[AgentSessionId] = attrs.field(factory=set[AgentSessionId], init=False)
     """Those of dead processes, until they are over."""
-    _closed: OrderedDict[AgentSessionId, float] = attrs.field(
-        factory=OrderedDict[AgentSessionId, float], init=False
+    _closed: ClosedSessions[AgentSessionId] = attrs.field(
+        default=attrs.Factory(_none_closed, takes_self=True), init=False
     )
     _seeding: Counter[AgentSessionId] = attrs.field(
         factory=Counter[AgentSessionId], init=False
@@ -105,7 +114,12 @@ class ServedSessions:
     @property
     def remembered(self) -> int:
         """How many sessions this process holds anything of, the closed included."""
-        held = {*self.sessions.open_here, *self._used, *self._closed, *self._followed}
+        held = {
+            *self.sessions.open_here,
+            *self._used,
+            *self._followed,
+            *self._closed.names,
+        }
         return len(held)
 
     async def seed(
@@ -177,7 +191,7 @@ class ServedSessions:
         self, session: AgentSessionId, episode: EpisodeId, grant: SessionGrant
     ) -> None:
         with logged_as(episode=episode.key, session=session):
-            await self._forget_if_old(session)
+            await self._closed.forget_if_old(session)
             standing = await self.sessions.standing(session)
             self._seeding[session] += 1
             try:
@@ -219,15 +233,15 @@ class ServedSessions:
     ) -> SessionClosed:
         seconds = self.patience.close_timeout_seconds
         with logged_as(episode=episode.key, session=session):
-            await self._forget_if_old(session)
+            await self._closed.forget_if_old(session)
             try:
                 with anyio.fail_after(seconds):
                     closed = await self.sessions.close(session, episode, reason=reason)
             except TimeoutError as late:
                 raise CloseLate(session, seconds) from late
-            await self._note_closed(session, closed)
-            while len(self._closed) > self.patience.closed_max:
-                await self._forget(next(iter(self._closed)))
+            self._used.pop(session, None)
+            await self.admit.leave(Ticket(session))
+            await self._closed.note(session, closed.at)
             return closed
 
     async def _is_awaited(self, session: AgentSessionId) -> bool:
@@ -265,37 +279,29 @@ class ServedSessions:
         self._used.pop(session, None)
         await self.admit.leave(Ticket(session))
 
-    async def _note_closed(
-        self, session: AgentSessionId, closed: SessionClosed
-    ) -> None:
-        self._used.pop(session, None)
-        self._closed.setdefault(session, closed.at)
-        await self.admit.leave(Ticket(session))
-
     async def sweep(self) -> None:
         """Forget closed sessions, close those that nobody uses, and hold the sandboxes
         of those whose process died, until cancelled.
         """
         patience = self.patience
-        shortest = min(
-            patience.close_retry_window_seconds, patience.idle_timeout_seconds
+        await sweeping(
+            self.sessions.clock,
+            self._sweep_once,
+            shortest_seconds=min(
+                patience.close_retry_window_seconds, patience.idle_timeout_seconds
+            ),
         )
-        pause = min(shortest / SWEEPS, SWEEP_SECONDS_MAX)
-        while True:
-            try:
-                for session in await self.sessions.adopt():
-                    log.warning("Session %s of a dead process is held here", session)
-                    self._adopt(session)
-                for session in tuple(self._adopted):
-                    await self._let_go_if_over(session)
-                for session in tuple(self._closed):
-                    await self._forget_if_old(session)
-                for session in self._idle():
-                    await self._close_idle(session)
-                await self.sessions.elsewhere.forget_dead()
-            except (Fault, Refusal) as fault:
-                log.warning("What is old was not swept: %s", fault)
-            await self.sessions.clock.sleep(pause)
+
+    async def _sweep_once(self) -> None:
+        for session in await self.sessions.adopt():
+            log.warning("Session %s of a dead process is held here", session)
+            self._adopt(session)
+        for session in tuple(self._adopted):
+            await self._let_go_if_over(session)
+        await self._closed.forget_old()
+        for session in self._idle():
+            await self._close_idle(session)
+        await self.sessions.elsewhere.forget_dead()
 
     def _adopt(self, session: AgentSessionId) -> None:
         self._used[session] = self.sessions.clock.monotonic()
@@ -328,28 +334,18 @@ class ServedSessions:
         reason = f"nobody used it for {seconds:g} seconds"
         await self.close(session, seeded.episode, reason=reason)
 
-    async def _forget_if_old(self, session: AgentSessionId) -> None:
+    async def closed_at(self, session: AgentSessionId) -> Instant | None:
+        """Return when a session was closed; None while it is not."""
         closed = (await self.sessions.standing(session)).state.closed
-        kept_until = (
-            self.sessions.clock.now() - self.patience.close_retry_window_seconds
-        )
-        if closed is None:
-            self._closed.pop(session, None)
-        elif closed.at <= kept_until:
-            await self._forget(session)
+        return None if closed is None else closed.at
 
-    async def _forget(self, session: AgentSessionId) -> None:
-        self._closed.pop(session, None)
+    async def erase(self, session: AgentSessionId) -> None:
+        """Forget a closed session; may raise `StreamMoved`."""
         standing = await self.sessions.standing(session)
-        if standing.state.phase is not SessionPhase.CLOSED:
-            return
-        stream = agent_session_stream(session)
-        try:
+        if standing.state.phase is SessionPhase.CLOSED:
             await self.sessions.journal.forget(
-                stream, expected_version=standing.version
+                agent_session_stream(session), expected_version=standing.version
             )
-        except StreamMoved:
-            log.info("Another process has forgotten session %s", session)
 
     async def _stop(self, session: AgentSessionId, left: list[str]) -> None:
         with logged_as(session=session):
