@@ -245,8 +245,8 @@ class AgentSessions:
     async def adopt(self) -> tuple[AgentSessionId, ...]:
         """Have open sessions in care whose process died; return those sessions.
 
-        The sandbox of one that has its own is held. Nothing else is done about them
-        until somebody asks, and what is under way in a lent one is left to who is.
+        The sandbox of one that has its own is held, and what runs there goes on until
+        `finish` sees its end. What is under way in a lent one is left to who asks.
         """
         adopted: list[AgentSessionId] = []
         for key in await self.journal.open_streams(CATEGORY):
@@ -263,6 +263,19 @@ class AgentSessions:
     async def is_orphan(self, session: AgentSessionId) -> bool:
         """Tell whether the process that had the session in hand has died."""
         return await self._holder_died((await self.standing(session)).state)
+
+    async def left_running(self, session: AgentSessionId) -> RequestDigest | None:
+        """Return the request of an activation that has no ending yet, if any."""
+        activation = (await self.standing(session)).state.activations.under_way
+        return None if activation is None else activation.request
+
+    async def finish(self, session: AgentSessionId, request: RequestDigest) -> Ending:
+        """See an activation to its end that another process may have left.
+
+        Raises:
+            Refusal, Fault: Nobody can tell what became of it.
+        """
+        return await self._ending(session, request)
 
     async def stop(self, session: AgentSessionId) -> None:
         """End what runs here and give back what the session has; it stays open.

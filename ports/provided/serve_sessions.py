@@ -307,6 +307,23 @@ class ServedSessions:
         self._used[session] = self.sessions.clock.monotonic()
         self._adopted.add(session)
         self.admit.keep(Ticket(session))
+        self.group.start_soon(self._finish, session)
+
+    async def _finish(self, session: AgentSessionId) -> None:
+        """See what a dead process left running to its end, also if nobody comes back."""
+        with logged_as(session=session):
+            try:
+                request = await self.sessions.left_running(session)
+                if request is not None:
+                    await self.calls(
+                        ("activate", session, request),
+                        lambda: self.sessions.finish(session, request),
+                        linger_seconds=None,
+                    )
+            except (Fault, Refusal) as fault:
+                log.warning("What a dead process left is not finished: %s", fault)
+            finally:
+                self._follow(session)
 
     async def _let_go_if_over(self, session: AgentSessionId) -> None:
         """Give up the place of an adopted session that another server has closed."""

@@ -419,6 +419,52 @@ async def test_a_dead_server_s_sandbox_is_held_until_its_session_is_closed() -> 
     assert provider.made == [claim]
 
 
+async def under_way(journal: MemoryJournal) -> bool:
+    history = await journal.read(agent_session_stream(SESSION))
+    return DECIDER.replay(history.events).activations.under_way is not None
+
+
+async def test_a_dead_server_s_run_is_seen_to_its_end_though_nobody_asks() -> None:
+    journal, provider = MemoryJournal(), BreakableProvider()
+    harness = ScriptedHarness()
+    await left_with_a_sandbox(journal, provider)
+    await carry_out(journal, agent_session_stream(SESSION), DECIDER, activation())
+    async with serving(journal, own=True, provider=provider, harness=harness) as it:
+        with anyio.fail_after(WAIT_SECONDS):
+            while await under_way(journal):  # noqa: ASYNC110 - it has no event
+                await anyio.sleep(0.01)
+        ending = await it.served.activate(SESSION, HELLO)
+        closed = await it.close()
+
+    assert ending.outcome is Outcome.COMPLETED
+    assert closed.json()["agent_observations"]["records"]
+    assert len(harness.started) == 1
+    assert provider.live == {}
+
+
+async def test_a_dead_server_s_run_that_nobody_can_look_at_waits_for_who_asks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    journal, provider = MemoryJournal(), BreakableProvider()
+    harness = ScriptedHarness(
+        fault=SandboxFailed(
+            provider="fake", sandbox="box", operation="look", reason="it is away"
+        )
+    )
+    await left_with_a_sandbox(journal, provider)
+    await carry_out(journal, agent_session_stream(SESSION), DECIDER, activation())
+    async with serving(journal, own=True, provider=provider, harness=harness) as it:
+        with anyio.fail_after(WAIT_SECONDS):
+            while "is not finished" not in caplog.text:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        harness.fault = None
+        ending = await it.served.activate(SESSION, HELLO)
+        await it.close()
+
+    assert ending.outcome is Outcome.COMPLETED
+    assert provider.live == {}
+
+
 @pytest.mark.parametrize("asked_again", [True, False])
 async def test_a_dead_server_s_run_whose_sandbox_was_given_back_ends_and_closes(
     asked_again: bool,
