@@ -15,6 +15,7 @@ import attrs
 from .claims import Holder
 from .deciders import Decider, Instant
 from .digests import RequestDigest
+from .evolved_values import evolved
 from .refusals import Refusal
 
 RunId = NewType("RunId", str)
@@ -191,13 +192,13 @@ def evolve(activations: Activations, event: Event) -> Activations:
                 parameters=event.parameters,
                 model_prefix=event.model_prefix,
             )
-            return attrs.evolve(activations, standing=(*activations.standing, started))
+            return evolved(activations, standing=(*activations.standing, started))
         case ActivationEnded(request=request, ending=ending):
             standing = tuple(
-                attrs.evolve(a, ending=ending) if a.request == request else a
+                evolved(a, ending=ending) if a.request == request else a
                 for a in activations.standing
             )
-            return attrs.evolve(activations, standing=standing)
+            return evolved(activations, standing=standing)
         case _:
             assert_never(event)
 

@@ -10,11 +10,13 @@ admitted any more.
 Turns are the same with a cap of one.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar, Final, NewType, assert_never
 
 import attrs
 
 from .deciders import Decider, Instant
+from .evolved_values import evolved
 from .refusals import Refusal
 
 Ticket = NewType("Ticket", str)
@@ -164,13 +166,16 @@ class Admission:
 
     capacity: int = 0
     waiting: tuple[Waiting, ...] = ()
-    admitted: tuple[tuple[Ticket, int], ...] = ()
+    admitted: Mapping[Ticket, int] = attrs.field(factory=dict[Ticket, int])
+    """The places of each ticket that has some, in the order of admission."""
+    taken: int = 0
+    """How many places that is together, so that a thousand need no adding up."""
     shut: bool = False
 
     @property
     def free(self) -> int:
         """How many places nobody has; negative beyond a cap that was lowered."""
-        return self.capacity - sum(places for _, places in self.admitted)
+        return self.capacity - self.taken
 
     def place(self, ticket: Ticket) -> int | None:
         """Return how many stand before a waiting ticket; None if it does not wait."""
@@ -181,7 +186,7 @@ class Admission:
 
     def holds(self, ticket: Ticket) -> bool:
         """Whether the ticket is admitted."""
-        return any(admitted == ticket for admitted, _ in self.admitted)
+        return ticket in self.admitted
 
 
 @attrs.frozen
@@ -252,26 +257,30 @@ def evolve(admission: Admission, event: Event) -> Admission:
     """Return the admission after `event`."""
     match event:
         case CapacitySet(places=places):
-            return attrs.evolve(admission, capacity=places)
+            return evolved(admission, capacity=places)
         case TicketQueued(ticket=ticket, places=places, until=until):
             waiting = Waiting(ticket=ticket, places=places, until=until)
-            return attrs.evolve(admission, waiting=(*admission.waiting, waiting))
+            return evolved(admission, waiting=(*admission.waiting, waiting))
         case TicketAdmitted(ticket=ticket):
             return _admitted(admission, ticket)
         case TicketKept(ticket=ticket, places=places):
-            return attrs.evolve(
+            return evolved(
                 admission,
                 waiting=tuple(w for w in admission.waiting if w.ticket != ticket),
-                admitted=(*admission.admitted, (ticket, places)),
+                admitted={**admission.admitted, ticket: places},
+                taken=admission.taken + places,
             )
         case TicketLeft(ticket=ticket) | TicketTimedOut(ticket=ticket):
-            return attrs.evolve(
+            admitted = {**admission.admitted}
+            places = admitted.pop(ticket, 0)
+            return evolved(
                 admission,
                 waiting=tuple(w for w in admission.waiting if w.ticket != ticket),
-                admitted=tuple(a for a in admission.admitted if a[0] != ticket),
+                admitted=admitted,
+                taken=admission.taken - places,
             )
         case AdmissionShut():
-            return attrs.evolve(admission, shut=True, waiting=())
+            return evolved(admission, shut=True, waiting=())
         case _:
             assert_never(event)
 
@@ -297,10 +306,10 @@ def _decide_first(admission: Admission, command: Command) -> tuple[Event, ...]:
 
 
 def _join(admission: Admission, command: Join) -> tuple[Event, ...]:
-    standing = dict(admission.admitted) | {
-        w.ticket: w.places for w in admission.waiting
-    }
-    places = standing.get(command.ticket)
+    places = admission.admitted.get(command.ticket)
+    for waiting in admission.waiting:
+        if waiting.ticket == command.ticket:
+            places = waiting.places
     if places == command.places:
         return ()
     if places is not None:
@@ -368,11 +377,12 @@ def _admitted(admission: Admission, ticket: Ticket) -> Admission:
         elif places:
             waiting.append(each)
         else:
-            waiting.append(attrs.evolve(each, overtaken=each.overtaken + 1))
-    return attrs.evolve(
+            waiting.append(evolved(each, overtaken=each.overtaken + 1))
+    return evolved(
         admission,
         waiting=tuple(waiting),
-        admitted=(*admission.admitted, (ticket, places)),
+        admitted={**admission.admitted, ticket: places},
+        taken=admission.taken + places,
     )
 
 

@@ -21,6 +21,7 @@ from .activations import Activate, Activations, EndActivation
 from .claims import ClaimId, Holder
 from .deciders import Decider, Instant, Table, may_follow, next_phase
 from .digests import RequestDigest
+from .evolved_values import evolved
 from .refusals import Refusal
 from .tasks import EpisodeId
 
@@ -461,7 +462,7 @@ def evolve(session: AgentSession, event: Event) -> AgentSession:
     match event:
         case SeedStarted():
             fresh = Activations(stepwise=event.stepwise)
-            return attrs.evolve(
+            return evolved(
                 session,
                 phase=phase,
                 seeded=event,
@@ -470,27 +471,25 @@ def evolve(session: AgentSession, event: Event) -> AgentSession:
                 reason="",
             )
         case SessionReady(claim=claim):
-            return attrs.evolve(session, phase=phase, claim=claim, seed_over=True)
+            return evolved(session, phase=phase, claim=claim, seed_over=True)
         case SeedAbandoned() | SessionForgotten():
             return AgentSession()
         case SetupFailed(reason=reason) | SeedGivenUp(reason=reason):
-            return attrs.evolve(session, phase=phase, reason=reason, seed_over=True)
+            return evolved(session, phase=phase, reason=reason, seed_over=True)
         case CloseFailed(reason=reason):
-            return attrs.evolve(session, phase=phase, reason=reason)
+            return evolved(session, phase=phase, reason=reason)
         case SessionTakenOver(holder=holder):
-            return attrs.evolve(session, phase=phase, holder=holder)
+            return evolved(session, phase=phase, holder=holder)
         case activations_.ActivationStarted(holder=holder):
             standing = activations_.evolve(session.activations, event)
-            return attrs.evolve(
-                session, phase=phase, activations=standing, holder=holder
-            )
+            return evolved(session, phase=phase, activations=standing, holder=holder)
         case activations_.ActivationEnded():
             standing = activations_.evolve(session.activations, event)
-            return attrs.evolve(session, phase=phase, activations=standing)
+            return evolved(session, phase=phase, activations=standing)
         case SessionClosed():
-            return attrs.evolve(session, phase=phase, closed=event)
+            return evolved(session, phase=phase, closed=event)
         case CaptureStarted() | CloseStarted():
-            return attrs.evolve(session, phase=phase)
+            return evolved(session, phase=phase)
         case _:
             assert_never(event)
 

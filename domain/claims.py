@@ -17,6 +17,7 @@ from typing import ClassVar, Final, NewType, assert_never
 import attrs
 
 from .deciders import Decider, Instant, Table, may_follow, next_phase
+from .evolved_values import evolved
 from .refusals import Refusal
 
 ClaimId = NewType("ClaimId", str)
@@ -468,41 +469,35 @@ def evolve(claim: Claim, event: Event) -> Claim:
     phase = next_phase(TRANSITIONS, claim.phase, event)
     match event:
         case ClaimRequested():
-            return attrs.evolve(
-                claim, phase=phase, requested=event, holder=event.holder
-            )
+            return evolved(claim, phase=phase, requested=event, holder=event.holder)
         case ClaimTakenOver(holder=holder):
-            return attrs.evolve(claim, phase=phase, holder=holder)
+            return evolved(claim, phase=phase, holder=holder)
         case ClaimHeld(sandbox=sandbox, expires_at=expires_at):
-            return attrs.evolve(
+            return evolved(
                 claim, phase=phase, sandbox=sandbox, expires_at=expires_at, reason=""
             )
         case ClaimLent(borrower=borrower, shared=shared):
-            return attrs.evolve(
+            return evolved(
                 claim,
                 phase=phase,
                 borrowers=claim.borrowers | {borrower},
                 shared=shared,
             )
         case BorrowerLeft(borrower=borrower) | ClaimHandedBack(borrower=borrower):
-            return attrs.evolve(
-                claim, phase=phase, borrowers=claim.borrowers - {borrower}
-            )
+            return evolved(claim, phase=phase, borrowers=claim.borrowers - {borrower})
         case CreationDoubted(reason=reason) | ClaimLost(reason=reason):
-            return attrs.evolve(claim, phase=phase, reason=reason)
+            return evolved(claim, phase=phase, reason=reason)
         case ReleaseStarted(reason=reason):
-            return attrs.evolve(
-                claim, phase=phase, reason=reason, borrowers=frozenset()
-            )
+            return evolved(claim, phase=phase, reason=reason, borrowers=frozenset())
         case ReleaseFailed(reason=reason):
-            return attrs.evolve(
+            return evolved(
                 claim,
                 phase=phase,
                 reason=reason,
                 release_attempts=claim.release_attempts + 1,
             )
         case CreationStarted() | ClaimExpired() | ClaimReleased():
-            return attrs.evolve(claim, phase=phase)
+            return evolved(claim, phase=phase)
         case _:
             assert_never(event)
 

@@ -7,8 +7,9 @@ spacing, the way a whole number is written and the path it came by do not count.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, NewType, TypeAlias
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final, NewType, TypeAlias
 
 import attrs
 
@@ -40,7 +41,7 @@ def canonical(value: Json) -> str:
     """
     try:
         text = _written(value)
-        if "." not in text and "e" not in text:
+        if _MAY_HOLD_A_FLOAT.search(text) is None:
             return text
         return _written(json.loads(text, parse_float=_number))
     except (TypeError, ValueError, RecursionError) as error:
@@ -53,14 +54,11 @@ def digest_of(value: Json) -> RequestDigest:
     return RequestDigest(hashlib.sha256(text).hexdigest())
 
 
-def _written(value: Json) -> str:
-    return json.dumps(
-        value,
-        ensure_ascii=False,
-        allow_nan=False,
-        separators=(",", ":"),
-        sort_keys=True,
-    )
+_written: Final[Callable[[Json], str]] = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
+).encode
+_MAY_HOLD_A_FLOAT: Final = re.compile(r"[0-9][.e]")
+"""A float has a digit before its point or its exponent; so have a few strings."""
 
 
 def _number(text: str) -> int | float:

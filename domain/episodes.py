@@ -17,6 +17,7 @@ import attrs
 from .claims import Holder
 from .deciders import Decider, Instant, Table, may_follow, next_phase
 from .digests import RequestDigest
+from .evolved_values import evolved
 from .failures import Failure
 from .refusals import Refusal
 from .tasks import EpisodeId, TaskId
@@ -433,36 +434,34 @@ def evolve(episode: Episode, event: Event) -> Episode:
     phase = next_phase(TRANSITIONS, episode.phase, event)
     match event:
         case EpisodeQueued():
-            return attrs.evolve(episode, phase=phase, queued=event, holder=event.holder)
+            return evolved(episode, phase=phase, queued=event, holder=event.holder)
         case EpisodeTakenOver(holder=holder):
-            return attrs.evolve(episode, phase=phase, holder=holder)
+            return evolved(episode, phase=phase, holder=holder)
         case CleanupOwed(participant=who, session=session):
-            return attrs.evolve(
-                episode, phase=phase, owed=(*episode.owed, (who, session))
-            )
+            return evolved(episode, phase=phase, owed=(*episode.owed, (who, session)))
         case ParticipantSeeded(participant=who):
-            return attrs.evolve(episode, phase=phase, seeded=episode.seeded | {who})
+            return evolved(episode, phase=phase, seeded=episode.seeded | {who})
         case StepEnded(step=step):
-            return attrs.evolve(episode, phase=phase, steps=(*episode.steps, step))
+            return evolved(episode, phase=phase, steps=(*episode.steps, step))
         case TurnStarted(at=at):
-            return attrs.evolve(episode, phase=phase, turn_started=at)
+            return evolved(episode, phase=phase, turn_started=at)
         case TurnEnded(response=response, at=at):
-            return attrs.evolve(episode, phase=phase, response=response, turn_ended=at)
+            return evolved(episode, phase=phase, response=response, turn_ended=at)
         case EpisodeVerified(result=result):
-            return attrs.evolve(episode, phase=phase, result=result)
+            return evolved(episode, phase=phase, result=result)
         case EpisodeFailed(failure=failure):
-            return attrs.evolve(episode, phase=phase, failure=failure)
+            return evolved(episode, phase=phase, failure=failure)
         case ParticipantClosed(participant=who):
-            return attrs.evolve(episode, phase=phase, owed=_without(episode, who))
+            return evolved(episode, phase=phase, owed=_without(episode, who))
         case ParticipantUnclosed(participant=who, reason=reason):
-            return attrs.evolve(
+            return evolved(
                 episode,
                 phase=phase,
                 owed=_without(episode, who),
                 unclosed=(*episode.unclosed, (who, reason)),
             )
         case EpisodeAdmitted() | VerifyingStarted() | EpisodeDone():
-            return attrs.evolve(episode, phase=phase)
+            return evolved(episode, phase=phase)
         case _:
             assert_never(event)
 

@@ -13,6 +13,7 @@ import attrs
 from .admissions import Ticket
 from .claims import Holder
 from .deciders import Decider, Instant
+from .evolved_values import evolved
 from .refusals import Refusal
 
 
@@ -70,7 +71,7 @@ def decide(place: Place, command: TakePlace) -> tuple[PlaceTaken, ...]:
 
 def evolve(place: Place, event: PlaceTaken) -> Place:
     """Return the place after `event`."""
-    return attrs.evolve(place, taken=event)
+    return evolved(place, taken=event)
 
 
 DECIDER: Final[Decider[Place, TakePlace, PlaceTaken]] = Decider(

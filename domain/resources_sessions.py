@@ -15,6 +15,7 @@ from .activations import Stillness
 from .claims import ClaimId
 from .deciders import Decider, Instant, Table, may_follow, next_phase
 from .digests import RequestDigest
+from .evolved_values import evolved
 from .refusals import Refusal
 from .tasks import EpisodeId
 
@@ -252,6 +253,8 @@ class ResourcesSession:
 
     phase: ResourcesPhase = ResourcesPhase.ABSENT
     built: BuildStarted | None = None
+    world_built: bool = False
+    """Whether the build came to its end, so that `claim` is all that was claimed."""
     claim: ClaimId | None = None
     verification: VerificationStarted | None = None
     verdict: str | None = None
@@ -348,25 +351,25 @@ def evolve(session: ResourcesSession, event: Event) -> ResourcesSession:
     phase = next_phase(TRANSITIONS, session.phase, event)
     match event:
         case BuildStarted():
-            return attrs.evolve(session, phase=phase, built=event, reason="")
+            return evolved(session, phase=phase, built=event, reason="")
         case WorldBuilt(claim=claim):
-            return attrs.evolve(session, phase=phase, claim=claim)
+            return evolved(session, phase=phase, claim=claim, world_built=True)
         case BuildAbandoned():
             return ResourcesSession()
         case VerificationStarted():
-            return attrs.evolve(session, phase=phase, verification=event)
+            return evolved(session, phase=phase, verification=event)
         case VerdictGiven(reply=reply):
-            return attrs.evolve(session, phase=phase, verdict=reply)
+            return evolved(session, phase=phase, verdict=reply)
         case VerificationGivenUp(reason=reason):
-            return attrs.evolve(session, phase=phase, verification=None, reason=reason)
+            return evolved(session, phase=phase, verification=None, reason=reason)
         case ProviderFailed(reason=reason):
-            return attrs.evolve(session, phase=phase, provider_failure=reason)
+            return evolved(session, phase=phase, provider_failure=reason)
         case ResourcesCloseFailed(reason=reason):
-            return attrs.evolve(session, phase=phase, reason=reason)
+            return evolved(session, phase=phase, reason=reason)
         case ResourcesClosed():
-            return attrs.evolve(session, phase=phase, closed=event)
+            return evolved(session, phase=phase, closed=event)
         case ResourcesCloseStarted():
-            return attrs.evolve(session, phase=phase)
+            return evolved(session, phase=phase)
         case _:
             assert_never(event)
 

@@ -114,7 +114,7 @@ async def open_all_servers(
             file, state, surroundings, world, provider, foundation=foundation
         ) as resources,
         open_agent_routes(
-            file, state, surroundings, harness, foundation=foundation
+            file, state, surroundings, harness, foundation=foundation, lender=provider
         ) as agent,
     ):
         places = AgentPlaces(settings=settings, agent=_About(agent))

@@ -9,6 +9,7 @@ the same journal works on.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,11 +23,13 @@ from .database_thread import DatabaseThread
 from .sqlite_file import LOCK_SECONDS_MAX, JournalFile
 from .sqlite_reads import Looked, Read, Reader
 from .sqlite_writes import Writer
-from .waiting import Waiting
+from .waiting import Name, Waiting
 from .writes import Forget, Write, append_of, from_text, name_of, to_text
 
 LOOK_SECONDS: Final = 0.25
 """How often other processes are looked for, while somebody waits."""
+WRITTEN_MAX: Final = 4096
+"""How many streams are known by what was written to them last."""
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -43,11 +46,17 @@ async def open_sqlite_journal(
     """
     file = JournalFile(path=path, lock_seconds_max=lock_seconds_max)
     writer, reader, waiting = Writer(file=file), Reader(file=file), Waiting()
+    written = Written()
+
+    def answered(write: Write, version: int) -> None:
+        written.note(write.stream, version)
+        waiting.tell(write.stream, version)
+
     writes = DatabaseThread[Connection, Write, int](
         name="journal-writer",
         connect=writer.connect,
         run=writer.run,
-        answered=lambda write, version: waiting.tell(write.stream, version),
+        answered=answered,
     )
     reads = DatabaseThread[Connection, Read, object](
         name="journal-reader", connect=reader.connect, run=reader.run
@@ -64,6 +73,7 @@ async def open_sqlite_journal(
                 reader=reader,
                 waiting=waiting,
                 lookout=lookout,
+                written=written,
             )
         finally:
             lookout.close()
@@ -82,6 +92,7 @@ class SqliteJournal:
     reader: Reader
     waiting: Waiting
     lookout: "Lookout"
+    written: "Written"
 
     async def append(
         self, stream: Stream[E], events: Sequence[E], *, expected_version: int
@@ -119,9 +130,13 @@ class SqliteJournal:
         """Wait until the stream is past version `after`, and return its version."""
         name = name_of(stream)
         with self.waiting.at(name) as waiter:
-            version = await self._read(
-                lambda connection: self.reader.version(connection, name)
-            )
+            # What this process wrote last is not looked up again: if another one was
+            # here since, the lookout finds that, as it finds what comes later.
+            version = after
+            if self.written.version(name) != after:
+                version = await self._read(
+                    lambda connection: self.reader.version(connection, name)
+                )
             while version <= after:
                 self.lookout.look_soon()
                 version = await waiter.next_version()
@@ -147,6 +162,26 @@ class SqliteJournal:
     async def _read(self, read: Callable[[Connection], T]) -> T:
         # The thread carries answers of all kinds; this read gives a T.
         return cast(T, await self.reads.ask(read))
+
+
+@attrs.frozen
+class Written:
+    """The versions that this process wrote last, of the latest streams."""
+
+    _versions: OrderedDict[Name, int] = attrs.field(
+        factory=OrderedDict[Name, int], init=False
+    )
+
+    def note(self, stream: Name, version: int) -> None:
+        """Note that the stream was written to here."""
+        self._versions[stream] = version
+        self._versions.move_to_end(stream)
+        if len(self._versions) > WRITTEN_MAX:
+            self._versions.popitem(last=False)
+
+    def version(self, stream: Name) -> int | None:
+        """Return the version that was written, where it is remembered."""
+        return self._versions.get(stream)
 
 
 @attrs.define(kw_only=True)
@@ -177,9 +212,11 @@ class Lookout:
     def _look(self) -> None:
         self._timer = None
         if names := self.waiting.names():
-            self._looking = True
+            self._looking, newcomers = True, self.waiting.newcomers()
             self.reads.post(
-                lambda connection: self.reader.versions(connection, names),
+                lambda connection: self.reader.versions(
+                    connection, names, newcomers=newcomers
+                ),
                 self._seen,
             )
 

@@ -80,11 +80,18 @@ class Reader:
         return found[0] if found else 0
 
     def versions(
-        self, connection: sqlite3.Connection, streams: Sequence[Name]
+        self,
+        connection: sqlite3.Connection,
+        streams: Sequence[Name],
+        *,
+        newcomers: bool,
     ) -> "Looked":
-        """Return where streams stand, unless nothing was written since the last look."""
+        """Return where streams stand, unless nothing was written since the last look.
+
+        That says nothing of `newcomers` among them, which no look was at before.
+        """
         (outside,) = connection.execute("PRAGMA data_version").fetchone()
-        if outside == self._outside:
+        if outside == self._outside and not newcomers:
             return Looked({})
         wanted = json.dumps(streams)
         (rows,) = connection.execute(_SQL_VERSIONS, (wanted,)).fetchone()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Those who wait for a stream to move, by the stream's name."""
 
+import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 
-import anyio
 import attrs
 
 from ...ports.required.journal import JournalUnusable
@@ -17,13 +17,14 @@ Name = tuple[str, str]
 class Waiter:
     """One who waits; wakes as often as the stream is told to have moved."""
 
-    _woken: anyio.Event = attrs.field(factory=anyio.Event, init=False)
-    _told: "int | JournalUnusable" = attrs.field(default=0, init=False)
+    _told: "int | JournalUnusable | None" = attrs.field(default=None, init=False)
+    _woken: "asyncio.Future[None] | None" = attrs.field(default=None, init=False)
 
     def tell(self, told: "int | JournalUnusable") -> None:
         """Wake with the stream's version, or with why nobody can know it."""
         self._told = told
-        self._woken.set()
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
     async def next_version(self) -> int:
         """Return the stream's version when it is told the next time.
@@ -31,11 +32,14 @@ class Waiter:
         Raises:
             JournalUnusable: The journal could not be looked at.
         """
-        await self._woken.wait()
-        self._woken = anyio.Event()
-        if isinstance(self._told, JournalUnusable):
-            raise attrs.evolve(self._told)
-        return self._told
+        if self._told is None:
+            self._woken = asyncio.get_running_loop().create_future()
+            await self._woken
+        told, self._told = self._told, None
+        if isinstance(told, JournalUnusable):
+            raise attrs.evolve(told)
+        assert told is not None, "who is woken was told"
+        return told
 
 
 @attrs.define
@@ -45,12 +49,15 @@ class Waiting:
     _waiters: dict[Name, list[Waiter]] = attrs.field(
         factory=dict[Name, list[Waiter]], init=False
     )
+    _newcomers: set[Name] = attrs.field(factory=set[Name], init=False)
+    """Streams that somebody began to wait at, and that nobody has looked at since."""
 
     @contextmanager
     def at(self, stream: Name) -> Generator[Waiter]:
         """Wait at a stream; what is told from now on is heard."""
         waiter = Waiter()
         self._waiters.setdefault(stream, []).append(waiter)
+        self._newcomers.add(stream)
         try:
             yield waiter
         finally:
@@ -58,10 +65,17 @@ class Waiting:
             others.remove(waiter)
             if not others:
                 del self._waiters[stream]
+                self._newcomers.discard(stream)
 
     def names(self) -> tuple[Name, ...]:
         """Return the streams that somebody waits at."""
         return tuple(self._waiters)
+
+    def newcomers(self) -> bool:
+        """Tell whether somebody waits who did not at the last time of asking."""
+        came = bool(self._newcomers)
+        self._newcomers.clear()
+        return came
 
     def tell(self, stream: Name, version: int) -> None:
         """Wake those who wait at the stream."""

@@ -88,8 +88,11 @@ async def open_agent_routes(
     surroundings: Surroundings,
     harness: Harness | None = None,
     foundation: Foundation | None = None,
+    lender: SandboxProvider | None = None,
 ) -> AsyncGenerator[AgentRoutes]:
     """Open what the agent server serves; what is given replaces what is configured.
+
+    The `lender` is a provider beside those whose sandboxes are borrowed.
 
     Raises:
         Fault: Something that it stands on is not there, or not usable.
@@ -100,7 +103,7 @@ async def open_agent_routes(
     chosen = harness or _harness(file, settings, surroundings)
     async with (
         standing_on(foundation, file, state, surroundings.secrets) as ground,
-        _open_sessions(file, ground, chosen) as served,
+        _open_sessions(file, ground, chosen, lender) as served,
     ):
         yield AgentRoutes(
             served=served,
@@ -113,7 +116,10 @@ async def open_agent_routes(
 
 @asynccontextmanager
 async def _open_sessions(
-    file: SettingsFile, foundation: Foundation, harness: Harness
+    file: SettingsFile,
+    foundation: Foundation,
+    harness: Harness,
+    lender: SandboxProvider | None,
 ) -> AsyncGenerator[ServedSessions]:
     settings = file.settings.agent_server
     artifacts = FolderArtifactStore(
@@ -131,6 +137,8 @@ async def _open_sessions(
             )
         )
         providers: dict[str, SandboxProvider] = {}
+        if lender is not None:
+            providers[lender.name] = lender
         for name in _names(file, _own_name(settings, harness)):
             providers[name] = await stack.enter_async_context(
                 _open_provider(file, foundation, name)

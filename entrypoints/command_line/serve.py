@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import click
 
+from ..event_loop import loop_options
 from ..plug_ins import ExtraMissing, Surroundings
 from ..settings_reading import SettingsFile
 from ..state_folder import StateFolder, open_state_folder
@@ -120,7 +121,9 @@ def serve_all(shared: Shared, config: Path | None, state: Path | None) -> int:
     file = settings_of(config)
     with logging_as(file, shared):
         folder = state_of(state, file.settings)
-        return anyio.run(_serving_all, shared, file, folder)
+        return anyio.run(
+            _serving_all, shared, file, folder, backend_options=dict(loop_options())
+        )
 
 
 def _opener(name: str) -> Opener:
@@ -156,7 +159,15 @@ def _serve(
     with logging_as(file, shared):
         folder = state_of(state, file.settings)
         if workers is None:
-            return anyio.run(_serving, name, shared, file, folder, worker)
+            return anyio.run(
+                _serving,
+                name,
+                shared,
+                file,
+                folder,
+                worker,
+                backend_options=dict(loop_options()),
+            )
         debug = ["--debug"] if shared.debug else []
         chosen = [] if config is None else ["--config", str(config)]
         words = [*debug, "serve", name, *chosen, "--state", str(folder)]

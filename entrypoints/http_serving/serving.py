@@ -27,6 +27,7 @@ REQUESTS_OF_A_CONNECTION_MAX: Final = 1_000_000
 BACKLOG: Final = 512
 DRAIN_SECONDS: Final = 10.0
 """How long the rest of a body that nobody wants is taken in."""
+CLOSING_HEADER: Final = (b"connection", b"close")
 CLOSING_SECONDS: Final = 0.5
 """What connections may take to close once every request was answered."""
 
@@ -153,11 +154,14 @@ async def _nothing() -> None:
     """Drain what needs no draining."""
 
 
-def read_to_the_end(app: ASGIApp) -> ASGIApp:
+def read_to_the_end(app: ASGIApp, drain_seconds: float = DRAIN_SECONDS) -> ASGIApp:
     """Return `app`, with what it leaves of a body taken in and dropped.
 
-    Hypercorn would hold the connection for ever over a body that nobody reads. What
-    the application stands on is open before it is served, so its lifespan is empty.
+    That is done before the answer goes out: Hypercorn closes a connection whose answer
+    is complete before its request, and the client's next request would meet the end of
+    it. One whose body does not end in time is told that the connection will be closed.
+    What the application stands on is open before it is served, so its lifespan is
+    empty.
     """
 
     async def reading(scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,10 +176,20 @@ def read_to_the_end(app: ASGIApp) -> ASGIApp:
             ended = ended or not message.get("more_body", False)
             return message
 
-        await app(scope, noted, send)
-        with anyio.move_on_after(DRAIN_SECONDS):
-            while not ended:
-                await noted()
+        async def drained() -> None:
+            with anyio.move_on_after(drain_seconds):
+                while not ended:
+                    await noted()
+
+        async def answered(message: Message) -> None:
+            if not ended and message["type"] == "http.response.start":
+                await drained()
+                if not ended:
+                    message["headers"] = [*message["headers"], CLOSING_HEADER]
+            await send(message)
+
+        await app(scope, noted, answered)
+        await drained()
 
     return reading
 

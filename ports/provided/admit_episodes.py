@@ -5,6 +5,7 @@ Who waits holds nothing, and waits only so long. Within a process the order is t
 asking; between processes whoever looks first when a place becomes free has it.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -14,8 +15,11 @@ import attrs
 
 from ...domain.admissions import AdmissionFull, AdmissionIsShut, Ticket
 from ..required.clock import Clock
+from ..required.faults import Fault
 from .admit_sessions import AdmitSessions
 from .shared_places import SharedPlaces
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 0.25
 """How often who waits for another process looks whether a place is free."""
@@ -38,8 +42,12 @@ class AdmitEpisodes:
     """How many tickets wait, for this process's turn or for a place of all."""
     _open: "_Open | None" = attrs.field(default=None, init=False)
     _opening: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
-    _turn: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
+    _turn: anyio.Lock = attrs.field(
+        factory=lambda: anyio.Lock(fast_acquire=True), init=False
+    )
     _shut: bool = attrs.field(default=False, init=False)
+    _tidied: bool = attrs.field(default=False, init=False)
+    _spared: anyio.Event = attrs.field(factory=anyio.Event, init=False)
 
     @asynccontextmanager
     async def place(self, ticket: Ticket) -> AsyncGenerator[None]:
@@ -57,9 +65,14 @@ class AdmitEpisodes:
         self.waiting += 1
         waits = True
         try:
-            await opened.queue.admit(ticket)
-            with anyio.move_on_after(until - anyio.current_time()):
-                await self._taken(opened, ticket, taken)
+            if not opened.queue.admit_at_once(ticket):
+                await opened.queue.admit(ticket)
+            spare = None if self._turn.locked() else opened.shared.take_spare()
+            if spare is not None:
+                taken.append(spare)
+            else:
+                with anyio.move_on_after(until - anyio.current_time()):
+                    await self._taken(opened, ticket, taken)
             if not taken:
                 raise AdmissionFull(ticket=ticket, places=opened.shared.places)
             self.waiting -= 1
@@ -68,16 +81,44 @@ class AdmitEpisodes:
             yield
         finally:
             self.waiting -= waits
-            with anyio.CancelScope(shield=True):
-                for number in taken:
+            for number in taken:
+                if self._tidied and opened.shared.put_aside(number):
+                    self._spared.set()
+                    continue
+                with anyio.CancelScope(shield=True):
                     await opened.shared.give_back(number)
             opened.queue.leave(ticket)
+
+    async def tidy(self) -> None:
+        """Have places put aside for whoever comes next, and give back those that nobody
+        wants after a moment; until cancelled, and then all of them.
+        """
+        self._tidied = True
+        try:
+            while True:
+                await self._spared.wait()
+                self._spared = anyio.Event()
+                await self.clock.sleep(LOOK_SECONDS)
+                await self._give_back_spare()
+        finally:
+            self._tidied = False
+            with anyio.CancelScope(shield=True):
+                await self._give_back_spare()
 
     def shut(self) -> None:
         """Admit nobody any more."""
         self._shut = True
         if self._open is not None:
             self._open.queue.shut()
+
+    async def _give_back_spare(self) -> None:
+        if self._open is None:
+            return
+        try:
+            await self._open.shared.give_back_spare()
+        except Fault as fault:
+            # Like a place of a dead process, it is free again once this one has ended.
+            log.warning("A place was not given back: %s", fault)
 
     async def _opened(self) -> "_Open":
         async with self._opening:

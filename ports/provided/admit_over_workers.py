@@ -34,7 +34,9 @@ class AdmitOverWorkers:
     waiting: int = attrs.field(default=0, init=False)
     """How many tickets wait, for this worker's turn or for a place of all."""
     _taken: dict[Ticket, int] = attrs.field(factory=dict[Ticket, int], init=False)
-    _turn: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
+    _turn: anyio.Lock = attrs.field(
+        factory=lambda: anyio.Lock(fast_acquire=True), init=False
+    )
     _is_shut: bool = attrs.field(default=False, init=False)
 
     @property
@@ -68,6 +70,32 @@ class AdmitOverWorkers:
         except BaseException:
             self.queue.leave(ticket)
             raise
+
+    async def admit_at_once(self, ticket: Ticket) -> bool:
+        """Give the ticket a place if one is free, or tell that there is none.
+
+        Raises:
+            AdmissionIsShut: Shutdown has begun.
+            Fault: Nobody can tell which are free.
+        """
+        if self.queue.holds(ticket):
+            return ticket in self._taken
+        # Who has the turn waits for a place already.
+        if self._turn.locked() or not self.queue.admit_at_once(ticket):
+            return False
+        number: int | None = None
+        try:
+            async with self._turn:
+                with anyio.CancelScope(shield=True):
+                    number = await self.shared.take(ticket)
+                    if number is not None:
+                        self._taken[ticket] = number
+        except BaseException:
+            self.queue.leave(ticket)
+            raise
+        if number is None:
+            self.queue.leave(ticket)
+        return number is not None
 
     def keep(self, ticket: Ticket) -> None:
         """Count a session of a dead worker here, whose place is taken already."""

@@ -70,6 +70,23 @@ class AdmitSessions:
         if not self._admission.holds(ticket):
             raise AdmissionFull(ticket=ticket, places=self.places)
 
+    def holds(self, ticket: Ticket) -> bool:
+        """Whether the ticket has a place."""
+        return self._admission.holds(ticket)
+
+    def admit_at_once(self, ticket: Ticket) -> bool:
+        """Give the ticket a place if one is free, or tell that there is none.
+
+        Raises:
+            AdmissionIsShut: Shutdown has begun.
+        """
+        if self._admission.holds(ticket):
+            return True
+        if self._admission.free < 1 or self._admission.waiting:
+            return False
+        self._carry_out(Join(ticket=ticket, patience_seconds=0.0, at=self._now()))
+        return self._admission.holds(ticket)
+
     def keep(self, ticket: Ticket) -> None:
         """Count a session that stands already, beyond the places if need be."""
         self._carry_out(Keep(ticket=ticket, at=self._now()))

@@ -57,7 +57,13 @@ from ..required.journal import Journal, StreamMoved, agent_session_stream
 from ..required.sandbox import Sandbox, SandboxLost
 from .activate_harness import ActivateHarness, Attempt, Equipment
 from .await_elsewhere import AwaitElsewhere
-from .carry_out import ATTEMPTS_MAX, Standing, carry_out, read_state
+from .carry_out import (
+    ATTEMPTS_MAX,
+    Standing,
+    carry_out,
+    carry_out_at_once,
+    read_state,
+)
 from .check_tools import CheckTools, check_honoured
 from .open_session import OpenSession
 from .outfit import Outfit
@@ -130,6 +136,14 @@ class AgentSessions:
             opened.learned(standing)
         return standing
 
+    async def known(self, session: AgentSessionId) -> Standing[AgentSession]:
+        """Return what was last seen of a session that is open here, or what is known.
+
+        What another process has done since is not in it.
+        """
+        opened = self._open.get(session)
+        return await self.standing(session) if opened is None else opened.standing
+
     async def seed(
         self, session: AgentSessionId, episode: EpisodeId, grant: SessionGrant
     ) -> None:
@@ -181,7 +195,7 @@ class AgentSessions:
                 can tell what became of it.
         """
         digest = request_digest(parameters)
-        standing = await self.standing(session)
+        standing = await self.known(session)
         if standing.state.activations.of(digest) is None:
             await self._start(session, standing, digest, parameters, model_prefix)
         return await self._ending(session, digest)
@@ -198,6 +212,12 @@ class AgentSessions:
             Fault: It could not be ended; closing may be asked again.
         """
         opened = self._open.get(session)
+        if opened is not None:
+            start = StartClose(episode=episode, at=self.clock.now())
+            closed = await self._closed_at_once(session, start, opened, reason)
+            if closed is not None:
+                await self._drop(session)
+                return closed
         known = opened.standing if opened is not None else None
         for attempt in range(1, CLOSES_MAX + 1):
             start = StartClose(episode=episode, at=self.clock.now())
@@ -222,6 +242,37 @@ class AgentSessions:
         return AwaitElsewhere(
             journal=self.journal, clock=self.clock, holders=self.holders
         )
+
+    async def _closed_at_once(
+        self,
+        session: AgentSessionId,
+        start: StartClose,
+        opened: OpenSession,
+        reason: str,
+    ) -> SessionClosed | None:
+        """Close a session of which nothing runs, and that has nothing to give back."""
+        state = opened.standing.state
+        if (
+            not state.seed_over
+            or state.activations.under_way is not None
+            or self.sandboxes.claim_for(opened.seeded, opened.grant) is not None
+        ):
+            return None
+        told = closed_reply(state, reason)
+        close = Close(
+            session=session,
+            episode=start.episode,
+            reply=json.dumps(told, ensure_ascii=False),
+            at=start.at,
+        )
+        stream = agent_session_stream(session)
+        standing = await carry_out_at_once(
+            self.journal, stream, DECIDER, start, close, known=opened.standing
+        )
+        if standing is None:
+            return None
+        opened.learned(standing)
+        return standing.state.closed
 
     async def follow(self, session: AgentSessionId) -> None:
         """Heed what other processes do to a session that is open here.
@@ -314,11 +365,17 @@ class AgentSessions:
             holder=self.holders.own,
             at=self.clock.now(),
         )
-        DECIDER.decide(standing.state, activate)
+        try:
+            DECIDER.decide(standing.state, activate)
+        except Refusal:  # What was seen last may have been long ago.
+            standing = await self.standing(session)
+            if standing.state.activations.of(digest) is not None:
+                return
+            DECIDER.decide(standing.state, activate)
         opened = await self._opened(session, standing)
         self.harness.check(_request(opened, parameters))
         async with opened.intent:
-            standing = await self.standing(session)
+            standing = opened.standing
             if standing.state.activations.of(digest) is not None:
                 return
             if opened.grant.tokens_lost:

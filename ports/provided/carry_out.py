@@ -6,6 +6,7 @@ from typing import Final, Generic, TypeVar
 import attrs
 
 from ...domain.deciders import Decider
+from ...domain.refusals import Refusal
 from ..required.journal import Journal, Stream, StreamMoved
 
 ATTEMPTS_MAX: Final = 16
@@ -32,6 +33,8 @@ async def read_state(
     """Return the stream's state now; `known` saves reading what it covers."""
     version = 0 if known is None else known.version
     history = await journal.read(stream, after=version)
+    if history.version < version:  # It was forgotten, and what was known with it.
+        known, history = None, await journal.read(stream)
     state = decider.replay(history.events, None if known is None else known.state)
     return Standing(state, history.version)
 
@@ -47,8 +50,9 @@ async def carry_out(
     """Carry out `commands` as one and return the state after them.
 
     `known` is tried without reading first: the version that goes with the append
-    says whether it is still true. Commands that speak of what is known have one
-    attempt: after another writer's they may be untrue.
+    says whether it is still true, and what it would refuse is read before it is
+    refused. What it says was done was done: facts stay. Commands that speak of what is
+    known have one attempt: after another writer's they may be untrue.
 
     Raises:
         Refusal: A rule says no; nothing was written.
@@ -62,11 +66,33 @@ async def carry_out(
             return await _decide_and_append(
                 journal, stream, decider, commands, standing
             )
+        except Refusal:
+            if standing is not known or attempt == attempts_max:
+                raise
+            standing = await read_state(journal, stream, decider, standing)
+            known = None
         except StreamMoved:
             if attempt == attempts_max:
                 raise
             standing = await read_state(journal, stream, decider, standing)
     raise AssertionError("the loop returns or raises")
+
+
+async def carry_out_at_once(
+    journal: Journal,
+    stream: Stream[Event],
+    decider: Decider[State, Command, Event],
+    *commands: Command,
+    known: Standing[State],
+) -> Standing[State] | None:
+    """Carry out `commands` as one where `known` is still true and allows them all.
+
+    None: nothing was written, and whoever asks goes the long way.
+    """
+    try:
+        return await _decide_and_append(journal, stream, decider, commands, known)
+    except (Refusal, StreamMoved):
+        return None
 
 
 async def _decide_and_append(

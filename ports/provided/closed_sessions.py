@@ -52,13 +52,18 @@ class ClosedSessions(Generic[S]):
         while len(self._known) > self.kept_max:
             await self._forget(next(iter(self._known)))
 
-    async def forget_if_old(self, session: S) -> None:
-        """Forget a session that was closed long enough ago: its id is free again."""
+    async def forget_if_old(self, session: S) -> bool:
+        """Forget a session that was closed long enough ago: its id is free again.
+
+        Return whether it was one.
+        """
         at = await self.closed_at(session)
         if at is None:
             self._known.pop(session, None)
         elif at <= self.clock.now() - self.keep_seconds:
             await self._forget(session)
+            return True
+        return False
 
     async def forget_old(self) -> None:
         """Forget all that were closed long enough ago."""

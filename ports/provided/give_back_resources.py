@@ -6,7 +6,7 @@ from collections.abc import Callable
 import attrs
 
 from ...domain.activations import Outcome, Stillness
-from ...domain.claims import OwnerId
+from ...domain.claims import ClaimId, OwnerId
 from ...domain.resources_sessions import ResourcesSession, ResourcesSessionId
 from ...domain.tasks import Task
 from ..required.faults import Fault
@@ -55,15 +55,23 @@ class GiveBackResources:
             return Stillness.SANDBOX_GONE
         return stillness
 
+    def owes_nothing(self, opened: OpenResources) -> bool:
+        """Tell whether no sandbox was ever made for the session, nor is being made."""
+        state = opened.standing.state
+        is_graded = state.verification is None or state.verdict is not None
+        return opened.held is None and _lends_nothing(state) and is_graded
+
     async def sandbox(
         self, session: ResourcesSessionId, opened: OpenResources, reason: str
     ) -> None:
         """Release the sandbox that the session lends."""
         known = None
-        await self._let_go(session)
+        await self.let_go(session)
         if opened.held is not None:
             await opened.held.sandbox.disconnect()
             known = opened.held.standing
+        elif _lends_nothing(opened.standing.state):
+            return
         claim = claim_of(session, opened.standing.state)
         label = ClaimLabel(claim=claim, owner=self.owner)
         await self.release(label, reason=reason, known=known)
@@ -80,10 +88,12 @@ class GiveBackResources:
         Raises:
             Fault: One is not seen gone.
         """
-        await self._let_go(session)
+        await self.let_go(session)
         if opened.held is not None:
             await opened.held.sandbox.disconnect()
-        claims = [claim_of(session, standing.state)]
+        claims: list[ClaimId] = []
+        if not _lends_nothing(standing.state):
+            claims.append(claim_of(session, standing.state))
         if standing.state.verification is not None and standing.state.verdict is None:
             # A grader's claim is released by whoever graded, unless that was cut off.
             claims += [grader_claim(str(session), n) for n in range(GRADER_CLAIMS_MAX)]
@@ -100,6 +110,12 @@ class GiveBackResources:
         if failure is not None:
             raise failure
 
-    async def _let_go(self, session: ResourcesSessionId) -> None:
+    async def let_go(self, session: ResourcesSessionId) -> None:
+        """Let go of what is kept for the session beside its sandboxes."""
         if self.equip is not None:
             await self.equip.let_go(session)
+
+
+def _lends_nothing(state: ResourcesSession) -> bool:
+    """Whether the session was built without a sandbox, so that there is no claim."""
+    return state.world_built and state.claim is None

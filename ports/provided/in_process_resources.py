@@ -54,7 +54,7 @@ class Sessions(Protocol):
         """Grade a session, once."""
         ...
 
-    async def close(self, session: ResourcesSessionId, episode: EpisodeId) -> None:
+    async def close(self, session: ResourcesSessionId, episode: EpisodeId) -> object:
         """End a session."""
         ...
 

@@ -14,7 +14,7 @@ import attrs
 
 @attrs.define(eq=False)
 class _Lock:
-    lock: anyio.Lock = attrs.field(factory=anyio.Lock)
+    lock: anyio.Lock = attrs.field(factory=lambda: anyio.Lock(fast_acquire=True))
     users: int = 0
 
 

@@ -6,14 +6,12 @@ in tasks and worker threads that anyio starts there, then carries the ids. What
 is said further in adds to what was said further out.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 import attrs
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class LogContext:
     """The ids in their written form; None where none is known."""
 
@@ -31,18 +29,33 @@ def log_context() -> LogContext:
     return _current.get()
 
 
-@contextmanager
-def logged_as(
-    *, episode: object = None, session: object = None, claim: object = None
-) -> Generator[None, None, None]:
-    """Have log lines carry these ids, in the words that `str` gives for them."""
-    given = {"episode": episode, "session": session, "claim": claim}
-    known = {name: str(value) for name, value in given.items() if value is not None}
-    # Set back by value: an async generator may be closed in another context, where
-    # a token of this one is of no use.
-    before = _current.get()
-    _current.set(attrs.evolve(before, **known))
-    try:
-        yield
-    finally:
-        _current.set(before)
+@attrs.define
+class logged_as:  # noqa: N801 - it is read as the words that it stands for.
+    """Has log lines carry these ids, in the words that `str` gives for them.
+
+    A class, and no generator: it is entered dozens of times in an episode.
+    """
+
+    episode: object = attrs.field(default=None, kw_only=True)
+    session: object = attrs.field(default=None, kw_only=True)
+    claim: object = attrs.field(default=None, kw_only=True)
+    _before: LogContext = attrs.field(default=_NOTHING, init=False)
+
+    def __enter__(self) -> None:
+        """Begin to carry them."""
+        before = self._before = _current.get()
+        _current.set(
+            LogContext(
+                before.episode if self.episode is None else str(self.episode),
+                before.session if self.session is None else str(self.session),
+                before.claim if self.claim is None else str(self.claim),
+            )
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Carry what was carried before.
+
+        Set back by value: an async generator may be closed in another context, where
+        a token of this one is of no use.
+        """
+        _current.set(self._before)

@@ -23,7 +23,7 @@ class OpenSession:
     equipment: Equipment = attrs.field(factory=Equipment)
     reached: anyio.Event = attrs.field(factory=anyio.Event)
     """Set when its setup here is over, whether it came to something or not."""
-    intent: anyio.Lock = attrs.field(factory=anyio.Lock)
+    intent: anyio.Lock = attrs.field(factory=lambda: anyio.Lock(fast_acquire=True))
     """Held while it is found out who runs what."""
     running: RequestDigest | None = None
     """The request that a task of this process is running."""

@@ -29,6 +29,7 @@ from ...domain.resources_sessions import (
     GiveVerdict,
     MarkBuilt,
     NoteProviderFailure,
+    ResourcesClosed,
     ResourcesPhase,
     ResourcesSession,
     ResourcesSessionId,
@@ -45,7 +46,13 @@ from ..required.sandbox_provider import SandboxSpec
 from ..required.world import World
 from .build_resources import BuildResources
 from .call_apps import WorkspaceUnavailable
-from .carry_out import ATTEMPTS_MAX, Standing, carry_out, read_state
+from .carry_out import (
+    ATTEMPTS_MAX,
+    Standing,
+    carry_out,
+    carry_out_at_once,
+    read_state,
+)
 from .claim_sandbox import ClaimSandbox
 from .give_back_resources import GiveBackResources
 from .grade_work import GradeWork
@@ -208,15 +215,17 @@ class ResourcesSessions:
         async with self._locks.holding(session):
             return await self._verify(session, task, turn, stillness)
 
-    async def close(self, session: ResourcesSessionId, episode: EpisodeId) -> None:
-        """End the world and release every sandbox of it.
+    async def close(
+        self, session: ResourcesSessionId, episode: EpisodeId
+    ) -> ResourcesClosed:
+        """End the world and release every sandbox of it; the same answer each time.
 
         Raises:
             Refusal: It is another episode's.
             Fault: A sandbox is not seen gone; closing may be asked again.
         """
         async with self._locks.holding(session):
-            await self._close(session, episode)
+            return await self._close(session, episode)
 
     async def seed_over(self, session: ResourcesSessionId) -> None:
         """Return when nothing is under way for a session."""
@@ -267,6 +276,12 @@ class ResourcesSessions:
             request=task_digest(episode, task),
             at=self.clock.now(),
         )
+        if self.apps is None and self._build.spec(task) is None:
+            # Nothing is made outside, so no intent of it is needed.
+            nothing = MarkBuilt(claim=None, at=self.clock.now())
+            built_at_once = await self._at_once(session, seed, nothing, known=_FRESH)
+            if built_at_once is not None:
+                return self._open.setdefault(session, OpenResources(built_at_once))
         standing = await self._carry_out(session, seed, known=_FRESH)
         opened = self._open.setdefault(session, OpenResources(standing))
         seeding = standing.state.phase is ResourcesPhase.SEEDING
@@ -360,22 +375,44 @@ class ResourcesSessions:
         opened.standing = await self._carry_out(session, given, known=opened.standing)
         return reply
 
-    async def _close(self, session: ResourcesSessionId, episode: EpisodeId) -> None:
+    async def _close(
+        self, session: ResourcesSessionId, episode: EpisodeId
+    ) -> ResourcesClosed:
         for attempt in range(1, CLOSES_MAX + 1):
             opened = await self._opened(session)
             opened.ended = True
             try:
-                await self._end(session, episode, opened)
-                return
+                closed = await self._closed_at_once(session, episode, opened)
+                return closed or await self._end(session, episode, opened)
             except StreamMoved:
                 if attempt == CLOSES_MAX:
                     raise
                 # Perhaps another process built it meanwhile: then there is more to end.
                 opened.standing = await self.standing(session)
+        raise AssertionError("the loop returns or raises")
+
+    async def _closed_at_once(
+        self, session: ResourcesSessionId, episode: EpisodeId, opened: OpenResources
+    ) -> ResourcesClosed | None:
+        """Close a session that has nothing outside that is to be ended."""
+        if self.apps is not None or not self._back.owes_nothing(opened):
+            return None
+        await self._back.let_go(session)
+        at = self.clock.now()
+        standing = await self._at_once(
+            session,
+            StartResourcesClose(episode=episode, at=at),
+            CloseResources(episode=episode, at=at),
+            known=opened.standing,
+        )
+        if standing is None:
+            return None
+        self._open.pop(session, None)
+        return standing.state.closed
 
     async def _end(
         self, session: ResourcesSessionId, episode: EpisodeId, opened: OpenResources
-    ) -> None:
+    ) -> ResourcesClosed:
         """End all that is known of the session, and write down that nothing is left.
 
         Raises:
@@ -395,14 +432,27 @@ class ResourcesSessions:
         if self.apps is not None:
             await self.apps.remove(session)
         done = CloseResources(episode=episode, at=self.clock.now())
-        await self._carry_out(session, done, known=standing, attempts_max=1)
+        standing = await self._carry_out(session, done, known=standing, attempts_max=1)
         self._open.pop(session, None)
+        assert standing.state.closed is not None, "it was just closed"
+        return standing.state.closed
 
     async def _opened(self, session: ResourcesSessionId) -> OpenResources:
         opened = self._open.get(session)
         if opened is not None:
             return opened
         return OpenResources(await self.standing(session))
+
+    async def _at_once(
+        self,
+        session: ResourcesSessionId,
+        *commands: Command,
+        known: Standing[ResourcesSession],
+    ) -> Standing[ResourcesSession] | None:
+        stream = resources_session_stream(session)
+        return await carry_out_at_once(
+            self.journal, stream, DECIDER, *commands, known=known
+        )
 
     async def _carry_out(
         self,

@@ -309,6 +309,7 @@ async def serve_episodes(
             once=once,
         )
         group.start_soon(served.sweep)
+        group.start_soon(admit.tidy)
         try:
             yield served
         finally:

@@ -22,6 +22,7 @@ from ...domain.deciders import Instant
 from ...domain.digests import Json, digest_of
 from ...domain.refusals import Refusal
 from ...domain.resources_sessions import (
+    ResourcesNotUsable,
     ResourcesPhase,
     ResourcesSessionId,
 )
@@ -112,8 +113,12 @@ class ServedResources:
 
         async def work() -> OpenResources:
             with logged_as(episode=episode.key, session=session):
-                await self._closed.forget_if_old(session)
-                opened = await self.sessions.seed(session, episode, task)
+                try:
+                    opened = await self.sessions.seed(session, episode, task)
+                except ResourcesNotUsable:
+                    if not await self._closed.forget_if_old(session):
+                        raise
+                    opened = await self.sessions.seed(session, episode, task)
                 self.used(session)
                 return opened
 
@@ -158,15 +163,15 @@ class ServedResources:
 
         async def work() -> None:
             with logged_as(episode=episode.key, session=session):
-                await self._closed.forget_if_old(session)
+                if session not in self.sessions.open_here:
+                    await self._closed.forget_if_old(session)
                 try:
                     with anyio.fail_after(seconds):
-                        await self.sessions.close(session, episode)
+                        closed = await self.sessions.close(session, episode)
                 except TimeoutError as late:
                     raise CloseLate(session, seconds) from late
                 self._used.pop(session, None)
-                if (at := await self.closed_at(session)) is not None:
-                    await self._closed.note(session, at)
+                await self._closed.note(session, closed.at)
 
         if reason:
             log.warning("Session %s is closed: %s", session, reason)

@@ -191,13 +191,16 @@ class ServedSessions:
         self, session: AgentSessionId, episode: EpisodeId, grant: SessionGrant
     ) -> None:
         with logged_as(episode=episode.key, session=session):
-            await self._closed.forget_if_old(session)
-            standing = await self.sessions.standing(session)
             self._seeding[session] += 1
             try:
-                if standing.state.seeded is None and standing.state.closed is None:
-                    await self.admit.admit(Ticket(session))
-                await self.sessions.seed(session, episode, grant)
+                await self._admitted(session)
+                try:
+                    await self.sessions.seed(session, episode, grant)
+                except SessionIsClosed:
+                    if not await self._closed.forget_if_old(session):
+                        raise
+                    await self._admitted(session)
+                    await self.sessions.seed(session, episode, grant)
             finally:
                 self._seeding[session] -= 1
                 if not self._seeding[session]:
@@ -207,6 +210,19 @@ class ServedSessions:
                         await self.admit.leave(Ticket(session))
             self._follow(session)
 
+    async def _admitted(self, session: AgentSessionId) -> None:
+        """Have a place for a session, unless it is one that needs none.
+
+        Whether it does is looked up when no place is free; a place that turns out to
+        be for nothing is given back after the seed.
+        """
+        if await self.admit.admit_at_once(Ticket(session)):
+            return
+        await self._closed.forget_if_old(session)
+        state = (await self.sessions.standing(session)).state
+        if state.seeded is None and state.closed is None:
+            await self.admit.admit(Ticket(session))
+
     async def _activate(
         self,
         session: AgentSessionId,
@@ -214,7 +230,7 @@ class ServedSessions:
         model_prefix: str,
     ) -> Ending:
         with logged_as(session=session):
-            closed = (await self.sessions.standing(session)).state.closed
+            closed = (await self.sessions.known(session)).state.closed
             if closed is not None:
                 raise SessionIsClosed(at=closed.at)
             if await self.sessions.is_orphan(session):
@@ -233,7 +249,8 @@ class ServedSessions:
     ) -> SessionClosed:
         seconds = self.patience.close_timeout_seconds
         with logged_as(episode=episode.key, session=session):
-            await self._closed.forget_if_old(session)
+            if session not in self.sessions.open_here:
+                await self._closed.forget_if_old(session)
             try:
                 with anyio.fail_after(seconds):
                     closed = await self.sessions.close(session, episode, reason=reason)

@@ -72,7 +72,10 @@ class SharedCalls:
         while True:
             call = cast("_Call[T] | None", self._calls.get(key))
             if call is None:
-                call = _Call[T](linger_seconds, wanted)
+                made: _Call[T] = _Call(
+                    linger_seconds, wanted
+                )  # `_Call[T]()` costs twice.
+                call = made
                 self._calls[key] = cast("_Call[object]", call)
                 self.group.start_soon(self._carry, key, call, work)
             await self._attended(call)

@@ -21,6 +21,8 @@ from ..required.journal import Journal, StreamMoved, place_stream
 from .carry_out import Standing, carry_out, read_state
 
 CATEGORY: Final = "places"
+HAD_SECONDS_MAX: Final = 1.0
+"""How long a process hands a place on to itself before it has to go round."""
 
 
 async def _never(_: Ticket) -> bool:
@@ -42,7 +44,9 @@ class SharedPlaces:
     outlives: Callable[[Ticket], Awaitable[bool]] = _never
     """Whether what a dead process took a place for still needs it."""
     _mine: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
-    """Those of this process, with the version of their streams."""
+    """Those of this process, put aside or not, with the version of their streams."""
+    _since: dict[int, float] = attrs.field(factory=dict[int, float], init=False)
+    _spare: list[int] = attrs.field(factory=list[int], init=False)
     _others: set[int] = attrs.field(factory=set[int], init=False)
     """Those that another process was seen to have."""
     _left: dict[int, Standing[Place]] = attrs.field(
@@ -52,14 +56,36 @@ class SharedPlaces:
 
     async def take(self, ticket: Ticket) -> int | None:
         """Return the number of a place that is the ticket's now; None: all are taken."""
+        if (spare := self.take_spare()) is not None:
+            return spare
         number = await self._take_one(ticket)
         if number is None and self._others:
             await self._look()
             number = await self._take_one(ticket)
         return number
 
+    def take_spare(self) -> int | None:
+        """Return the number of a place that was put aside here; None: there is none."""
+        return self._spare.pop() if self._spare else None
+
+    def put_aside(self, number: int) -> bool:
+        """Keep a place for who asks here next, unless this process had it for long.
+
+        It has to go round then, so that other processes get theirs.
+        """
+        had = self.clock.monotonic() - self._since[number]
+        if had < HAD_SECONDS_MAX:
+            self._spare.append(number)
+        return had < HAD_SECONDS_MAX
+
+    async def give_back_spare(self) -> None:
+        """Give back every place that was put aside."""
+        while self._spare:
+            await self.give_back(self._spare.pop())
+
     async def give_back(self, number: int) -> None:
         """Give a place back that this process has."""
+        self._since.pop(number, None)
         version = self._mine.pop(number)
         try:
             await self.journal.forget(
@@ -84,6 +110,7 @@ class SharedPlaces:
                 del self._mine[number]
                 raise
             else:
+                self._since[number] = self.clock.monotonic()
                 return number
         return None
 

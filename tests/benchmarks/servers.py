@@ -53,6 +53,14 @@ class Server:
         spent = psutil.Process(self.popen.pid).cpu_times()
         return spent.user + spent.system
 
+    def longest_wait_ms(self) -> float:
+        """Return how long its loop kept somebody waiting since this was asked last."""
+        assert self.popen.stdin is not None
+        assert self.popen.stdout is not None
+        self.popen.stdin.write("\n")
+        self.popen.stdin.flush()
+        return float(self.popen.stdout.readline())
+
     @property
     def mib(self) -> float:
         return psutil.Process(self.popen.pid).memory_info().rss / 2**20
@@ -70,14 +78,16 @@ class Figures:
     """The part of the machine that others used meanwhile."""
 
 
-def settings(folder: Path, resources: str = "", agent: str = "") -> Path:
+def settings(
+    folder: Path, resources: str = "", agent: str = "", concurrency: int = 512
+) -> Path:
     path = folder / "livery.toml"
     path.write_text(
         f"""
 [agent_server]
 port = 0
 harness = "nop"
-concurrency = 512
+concurrency = {concurrency}
 [resources_server]
 port = 0
 [environment_server]
@@ -91,10 +101,12 @@ result_keep_seconds = 30
 
 
 @contextmanager
-def server(name: str, path: Path, state: Path, urls: int = 1) -> Generator[Server]:
+def server(
+    name: str, path: Path, state: Path, urls: int = 1, world: str = "empty"
+) -> Generator[Server]:
     began = time.monotonic()
     popen = subprocess.Popen(
-        [sys.executable, "-m", "tests.benchmarks.served", name, path, state],
+        [sys.executable, "-m", "tests.benchmarks.served", name, path, state, world],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -57,7 +57,7 @@ def room_for(places: int) -> Admission:
 
 
 def admitted(admission: Admission) -> list[str]:
-    return [ticket for ticket, _ in admission.admitted]
+    return list(admission.admitted)
 
 
 def test_who_comes_first_is_served_first_and_knows_its_place() -> None:

@@ -12,15 +12,33 @@ from livery.adapters.journals import MemoryJournal
 from livery.adapters.system_clock import SystemClock
 from livery.domain.admissions import AdmissionFull, AdmissionIsShut, Ticket
 from livery.domain.claims import Holder
+from livery.domain.deciders import Instant
 from livery.domain.places import PlaceIsTaken
 from livery.ports.provided.admit_episodes import AdmitEpisodes
 from livery.ports.provided.admit_sessions import AdmitSessions
-from livery.ports.provided.shared_places import SharedPlaces
+from livery.ports.provided.shared_places import HAD_SECONDS_MAX, SharedPlaces
 from livery.ports.required.journal import Journal
 
 pytestmark = pytest.mark.anyio
 
 NAME = "some"
+PATIENCE_SECONDS = 60.0
+
+
+@attrs.define
+class Hand:
+    """A clock that a test sets by hand."""
+
+    time: float = 0.0
+
+    def now(self) -> Instant:
+        return Instant(self.time)
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError("nobody waits")
 
 
 def shared(
@@ -141,6 +159,58 @@ async def test_places_leave_nothing_behind() -> None:
             pass
 
     assert await journal.open_streams("places") == ()
+
+
+async def test_a_place_that_was_put_aside_is_given_on_for_a_while() -> None:
+    journal, clock = MemoryJournal(), Hand()
+    one = shared(journal, "one", "two", places=1)
+    one.clock = clock
+    two = shared(journal, "two", "one", places=1)
+    number = await one.take(Ticket("a"))
+    assert number is not None
+
+    assert one.put_aside(number)
+    assert await two.take(Ticket("b")) is None
+    assert await one.take(Ticket("c")) == number
+    clock.time += HAD_SECONDS_MAX
+    assert not one.put_aside(number)
+    await one.give_back(number)
+
+    assert await two.take(Ticket("b")) == number
+
+
+async def test_places_that_nobody_wants_are_given_back() -> None:
+    journal = MemoryJournal()
+    admit = admission(journal, places=4)
+    async with anyio.create_task_group() as group:
+        group.start_soon(admit.tidy)
+        await anyio.wait_all_tasks_blocked()
+        for number in range(3):
+            async with admit.place(Ticket(f"t{number}")):
+                pass
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while await journal.open_streams("places"):  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        async with admit.place(Ticket("last")):
+            pass
+        group.cancel_scope.cancel()
+
+    assert await journal.open_streams("places") == ()
+
+
+async def test_a_place_is_had_at_once_or_waited_for() -> None:
+    queue = AdmitSessions(clock=SystemClock(), places=1, patience_seconds=60.0)
+
+    assert queue.admit_at_once(Ticket("a"))
+    assert queue.admit_at_once(Ticket("a"))
+    assert not queue.admit_at_once(Ticket("b"))
+    queue.leave(Ticket("a"))
+    assert queue.admit_at_once(Ticket("b"))
+    queue.leave(Ticket("b"))
+    queue.shut()
+
+    with pytest.raises(AdmissionIsShut):
+        queue.admit_at_once(Ticket("c"))
 
 
 async def test_who_comes_first_is_admitted_first() -> None:
