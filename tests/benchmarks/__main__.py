@@ -3,7 +3,7 @@
 
     python -m tests.benchmarks [NAME …]
 
-NAME is agent_sandbox, docker, episodes, journal, opensandbox, runtimes or servers.
+NAME is agent_sandbox, crowd, docker, episodes, journal, opensandbox, runtimes or servers.
 
 What needs a peer that is not here is skipped, with the reason, unless it was named.
 """
@@ -21,6 +21,7 @@ BENCHMARKS = (
     "agent_sandbox",
     "runtimes",
     "servers",
+    "crowd",
 )
 PEERS = {
     "agent_sandbox": "kubernetes",
