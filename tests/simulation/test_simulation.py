@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from .growth import seconds_of_an_episode
 from .kept_seeds import keep_seed, kept_seeds
 from .playing import play, play_on_all_cores
 from .shrinking import shrunk
@@ -100,3 +101,7 @@ def test_seeds_are_counted_whichever_core_plays_them() -> None:
     assert (together.seeds, together.episodes) == (20, alone.episodes)
     assert together.mishaps == alone.mishaps
     assert f"{together.episodes:,} episodes" in str(together)
+
+
+def test_many_episodes_in_flight_all_come_to_their_end() -> None:
+    assert seconds_of_an_episode(30) > 0
