@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import anyio
 import attrs
 
 from ..adapters.artifacts.folder import FolderArtifactStore
@@ -328,7 +329,10 @@ async def open_reaper(
     async with AsyncExitStack() as stack:
         for name, block in blocks.items():
             try:
-                plug_in = find(ProviderPlugIn, block.provider or name, PROVIDERS)
+                # Beside the loop: loading a provider's library takes a second.
+                plug_in = await anyio.to_thread.run_sync(
+                    find, ProviderPlugIn, block.provider or name, PROVIDERS
+                )
                 (options,) = read_options(
                     file, (plug_in.options, "sandbox", name, block.options)
                 )
