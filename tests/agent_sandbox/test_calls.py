@@ -233,7 +233,7 @@ async def test_a_claim_without_a_server_is_given_back(tmp_path: Path) -> None:
             pod, "refuses", lambda path: BAD_GATEWAY
         )
         with pytest.raises(CreateFailed, match="the pod cannot be dialled"):
-            await at.provider.create(new_label(), at.spec(ready_timeout_seconds=1.0))
+            await at.provider.create(new_label(), at.spec(ready_timeout_seconds=3.0))
         assert at.cluster.all("sandboxclaims") == []
 
 

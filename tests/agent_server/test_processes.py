@@ -317,7 +317,7 @@ def test_a_body_that_is_too_long_is_refused_and_holds_nothing_up(
     ground: Ground,
 ) -> None:
     ground.settle(more="body_bytes_max = 1024")
-    long = {**HELLO, "metadata": {"x": "y" * 4_000_000}}
+    long = {**HELLO, "metadata": {"x": "y" * 400_000}}
     with ground.server() as server:
         refused = server.post("/v1/agent_sessions", long)
         unknown = server.post("/nowhere", long)
