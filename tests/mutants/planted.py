@@ -202,8 +202,8 @@ PLANTED: Final = (
     Mutant(
         "paid-debt-is-owed-on",
         "domain/episodes.py",
-        "return attrs.evolve(episode, phase=phase, owed=_without(episode, who))",
-        "return attrs.evolve(episode, phase=phase)",
+        "return evolved(episode, phase=phase, owed=_without(episode, who))",
+        "return evolved(episode, phase=phase)",
         EPISODES,
     ),
     Mutant(
