@@ -22,6 +22,8 @@ class Tally:
 
     seeds: int = 0
     episodes: int = 0
+    by_routes: int = 0
+    """How many of them went through the routes of a server."""
     seconds: float = 0.0
     """Of a core."""
     mishaps: Counter[str] = attrs.field(factory=Counter[str])
@@ -32,6 +34,7 @@ class Tally:
         """Count what another one counted as well."""
         self.seeds += other.seeds
         self.episodes += other.episodes
+        self.by_routes += other.by_routes
         self.seconds += other.seconds
         self.mishaps.update(other.mishaps)
         self.broken += other.broken
@@ -41,7 +44,8 @@ class Tally:
         share = self.mishaps.total() / max(self.episodes, 1)
         return "\n".join(
             (
-                f"{self.seeds:,} seeds, {self.episodes:,} episodes,"
+                f"{self.seeds:,} seeds, {self.episodes:,} episodes"
+                f" ({self.by_routes:,} by the routes),"
                 f" {rate:.0f} episodes a second and core,"
                 f" {share:.2f} mishaps an episode",
                 *(
@@ -62,6 +66,7 @@ def play(seeds: Iterable[int]) -> Tally:
             story = simulate(seed)
             tally.seeds += 1
             tally.episodes += story.episodes
+            tally.by_routes += story.episodes if story.by_routes else 0
             tally.mishaps.update(kind for kind, _ in story.mishaps)
             if story.faults:
                 tally.broken.append((seed, story.faults[0]))

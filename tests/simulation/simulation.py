@@ -79,6 +79,8 @@ class Story:
     tasks: Mapping[TaskId, Task]
     disturbed: bool
     """Whether anything was killed, stopped or went wrong."""
+    by_routes: bool = False
+    """Whether clients came in by the routes of a server."""
 
     @property
     def faults(self) -> list[str]:
@@ -123,7 +125,13 @@ def _played(seed: int, only: frozenset[str] | None) -> Story:
         _serve(outside, tasks, way_in())
         checks.after_a_life(outside)
         checks.nothing_is_left(outside)
-        return Story(seed=seed, outside=outside, tasks=tasks, disturbed=True)
+        return Story(
+            seed=seed,
+            outside=outside,
+            tasks=tasks,
+            disturbed=True,
+            by_routes=way_in is open_routes,
+        )
     lives = int(chance.number("lives") * (DISTURBED_LIVES_MAX + 1))
     for number in range(lives):
         _live(_Life(outside, tasks, number))
