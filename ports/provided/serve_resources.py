@@ -30,11 +30,11 @@ from ...domain.tasks import EpisodeId, Task
 from ..required.faults import Fault
 from ..required.journal import resources_session_stream
 from ..required.participants import TaskState, Turn
+from .close_late import CloseLate
 from .closed_sessions import ClosedSessions, sweeping
 from .log_context import logged_as
 from .open_resources import OpenResources
 from .resources_sessions import ResourcesSessions
-from .serve_sessions import CloseLate
 from .shared_calls import SharedCalls
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import ClassVar, Final
+from typing import Final
 
 import anyio
 import anyio.abc
@@ -33,6 +33,7 @@ from ..required.faults import Fault
 from ..required.journal import agent_session_stream
 from .admit_over_workers import AdmitOverWorkers
 from .agent_sessions import AgentSessions
+from .close_late import CloseLate
 from .closed_sessions import ClosedSessions, sweeping
 from .log_context import logged_as
 from .session_grants import SessionGrant, grant_digest
@@ -42,20 +43,6 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
 """How long a follower pauses when the journal could not be looked at."""
-
-
-@attrs.frozen
-class CloseLate(Fault):
-    """A session is not closed yet; what was begun goes on when it is asked again."""
-
-    kind: ClassVar[str] = "close_late"
-    message: ClassVar[str] = (
-        "Session {session} is not closed after {seconds:g} seconds; close it again."
-    )
-    can_retry: ClassVar[bool] = True
-
-    session: str
-    seconds: float
 
 
 @attrs.frozen(kw_only=True)
