@@ -61,9 +61,12 @@ def nothing_is_left(outside: Outside) -> None:
 
 
 def no_permit_is_held(outside: Outside, alive: Collection[str]) -> None:
-    """Rule 10: when every session is over, no living process has a place for one."""
+    """Rule 10: when every session is over, no living process has a place for one.
+
+    Nor does one note that somebody waits there for another's.
+    """
     for (category, key), events in outside.ledger.items():
-        if category == "places":
+        if category in ("places", "waits"):
             taken = places.DECIDER.replay(events).taken
             if taken is not None and taken.holder in alive:
                 outside.broken(10, f"{taken.ticket} of {taken.holder} keeps {key}")
@@ -79,7 +82,7 @@ def _has_ended(category: str, events: list[Any]) -> bool:
             return agent_sessions.DECIDER.replay(events).phase in ("closed", "absent")
         case "resources_sessions":
             return resources_sessions.DECIDER.replay(events).phase == "closed"
-        case "places":
+        case "places" | "waits":
             return True  # That of a process that has ended is free.
         case _:
             raise AssertionError(f"nothing writes {category} here")
