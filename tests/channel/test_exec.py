@@ -321,7 +321,7 @@ async def test_a_command_that_detaches_leaves_its_daemon(
     await worker.sh("true")
 
     assert ended.stdout.kept == b"up\n"
-    (daemon,) = processes.with_word(word)
+    (daemon,) = await processes.until_there(word)
     daemon.kill()
     await processes.until_gone(word)
 
