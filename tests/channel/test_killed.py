@@ -81,7 +81,7 @@ async def test_a_daemon_that_was_let_live_outlives_another_commands_keeper(
     ended = await worker.sh("kill -9 $PPID; sleep 100")
 
     assert isinstance(ended.how, ExitUnknown)
-    (daemon,) = processes.with_word(word)
+    (daemon,) = await processes.until_there(word)
     daemon.kill()
     await processes.until_gone(word)
 
