@@ -117,6 +117,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server_version = "sandbox-runtime"
+    # As every asyncio server has it: an answer's head does not hold up its body.
+    disable_nagle_algorithm = True
 
     def do_GET(self):
         self.answered(self.get)
