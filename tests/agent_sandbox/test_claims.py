@@ -252,17 +252,22 @@ async def test_a_claim_that_no_list_and_no_event_ever_showed_is_told(
     tmp_path: Path,
 ) -> None:
     async with stable(tmp_path) as at:
-        label = new_label()
+        label, is_gone = new_label(), anyio.Event()
 
         async def comes_and_goes(stream: Stream) -> bool:
             made = at.cluster.put("sandboxclaims", name_of(label), {"metadata": {}})
             at.cluster.drop("sandboxclaims", name_of(label))
-            # The watch begins after its end: only then its maker hears of it.
+            is_gone.set()
             await until(lambda: at.cluster.watches_now == 1)
             await stream.send(answer(201, json.dumps(made).encode()))
             return True
 
+        async def comes_too_late(stream: Stream) -> bool:
+            await is_gone.wait()
+            return False
+
         at.cluster.will("create", comes_and_goes)
+        at.cluster.will("list", comes_too_late)
         with pytest.raises(CreateFailed, match="deleted by another"):
             await at.provider.create(label, slow(at))
         assert at.cluster.watches_most == 1
