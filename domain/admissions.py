@@ -160,13 +160,20 @@ class Waiting:
     overtaken: int = 0
 
 
+def _in_order(admitted: Mapping[Ticket, int]) -> tuple[tuple[Ticket, int], ...]:
+    """Return what makes two of them equal: states are values, and can be hashed."""
+    return tuple(admitted.items())
+
+
 @attrs.frozen(kw_only=True)
 class Admission:
     """The queue and what was admitted."""
 
     capacity: int = 0
     waiting: tuple[Waiting, ...] = ()
-    admitted: Mapping[Ticket, int] = attrs.field(factory=dict[Ticket, int])
+    admitted: Mapping[Ticket, int] = attrs.field(
+        factory=dict[Ticket, int], eq=_in_order
+    )
     """The places of each ticket that has some, in the order of admission."""
     taken: int = 0
     """How many places that is together, so that a thousand need no adding up."""

@@ -55,12 +55,12 @@ def model(*, crashes: int, faults: int) -> Model:
             return world
         before, now = rules.of(world), rules.states[made]
         room: Room = world.outside
-        inside = frozenset(str(ticket) for ticket, _ in now.admitted)
+        inside = frozenset(str(ticket) for ticket in now.admitted)
         wrong = room.wrong
         if room.inside_at_shut is not None and not inside <= room.inside_at_shut:
             wrong = "rule 8: somebody was admitted after the shut"
-        taken = sum(places for _, places in now.admitted)
-        came = sum(not before.holds(ticket) for ticket, _ in now.admitted)
+        taken = sum(now.admitted.values())
+        came = sum(not before.holds(ticket) for ticket in now.admitted)
         if came and taken > now.capacity and not isinstance(command, Keep):
             wrong = "more were admitted than there is room for"
         passed = {waiting.ticket: waiting.overtaken for waiting in before.waiting}
@@ -76,9 +76,7 @@ def model(*, crashes: int, faults: int) -> Model:
 
     def moves(world: World) -> Iterator[Move]:
         at, admission = Instant(world.clock), rules.of(world)
-        known = {w.ticket for w in admission.waiting} | {
-            t for t, _ in admission.admitted
-        }
+        known = {w.ticket for w in admission.waiting} | set(admission.admitted)
         for ticket, places in PLACES.items():
             if ticket in known:
                 leave = Leave(ticket=ticket, at=at)
@@ -119,7 +117,7 @@ def model(*, crashes: int, faults: int) -> Model:
         if admission.shut and admission.waiting:
             yield "rule 8: somebody waits although it is shut"
         tickets = [w.ticket for w in admission.waiting]
-        tickets += [ticket for ticket, _ in admission.admitted]
+        tickets += admission.admitted
         if len(tickets) != len(set(tickets)):
             yield "rule 10: a ticket stands twice"
         if any(waiting.until <= world.clock for waiting in admission.waiting):
