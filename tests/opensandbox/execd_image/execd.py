@@ -25,6 +25,7 @@ import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, BinaryIO
 from urllib.parse import parse_qs, urlsplit
@@ -563,16 +564,13 @@ class Handler(BaseHTTPRequestHandler):
         else:
             lines.append("Connection: close")
         behind.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
-        if not upgrade:
-            behind.sendall(
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            )
         self.close_connection = True
         back = threading.Thread(
-            target=_pump, args=(behind, self.connection), daemon=True
+            target=_pump, args=(behind.recv, behind, self.connection), daemon=True
         )
         back.start()
-        _pump(self.connection, behind)
+        # What came with the head is in the buffer, and goes first.
+        _pump(self.rfile.read1, self.connection, behind)
         back.join()
         behind.close()
         return None
@@ -687,11 +685,13 @@ def _parts(body: BinaryIO, boundary: bytes) -> list[tuple[str, BinaryIO]]:
         return found
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
+def _pump(
+    read: Callable[[int], bytes], source: socket.socket, target: socket.socket
+) -> None:
     """Pass on until the end; the end of either direction is that of both."""
     try:
         while True:
-            piece = source.recv(COPY_BYTES)
+            piece = read(COPY_BYTES)
             if not piece:
                 break
             target.sendall(piece)
