@@ -124,13 +124,16 @@ class SandboxSession:
         request = json.dumps(words).encode()
         await self.make_ready()
         try:
-            told = await self._program.ask(
-                "launch",
-                self._folder(run),
-                timeout_seconds=ASK_SECONDS,
-                stdin=request,
-                detaches=True,
-            )
+            # Cut off, it would take what it has started with it, and the run would
+            # seem to have ended by itself.
+            with anyio.CancelScope(shield=True):
+                told = await self._program.ask(
+                    "launch",
+                    self._folder(run),
+                    timeout_seconds=ASK_SECONDS,
+                    stdin=request,
+                    detaches=True,
+                )
         except (SandboxFailed, Unreadable):
             # It may have started, or start any moment. It is not sent again.
             return await self._settle(run, "the launch was cut off before it started")
