@@ -42,7 +42,7 @@ from .run_receipts import (
     Vanished,
     state_from,
 )
-from .sandbox_programs import RuntimeMissing, SandboxProgram, Unreadable
+from .sandbox_programs import RuntimeMissing, SandboxProgram, Unreadable, Words
 
 __all__ = [
     "LaunchFailed",
@@ -123,6 +123,7 @@ class SandboxSession:
         words = {**self._request(command, stdin_path), **_watch_words(watch)}
         request = json.dumps(words).encode()
         await self.make_ready()
+        told: Words = {}
         try:
             # Cut off, it would take what it has started with it, and the run would
             # seem to have ended by itself.
