@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
 
-import anyio
 import attrs
 
 from ..ports.provided.measured import MeasuredJournal
@@ -22,6 +21,7 @@ from ..ports.required.clock import Clock
 from .composition import Foundation, Watched, open_foundation, open_reaper
 from .settings_reading import SettingsFile
 from .state_folder import StateFolder
+from .task_groups import ended_with_block
 
 ALWAYS: Final = "local"
 """The provider that a server may use though no setting names it."""
@@ -35,21 +35,13 @@ async def open_server_foundation(
     file: SettingsFile, state: StateFolder, secrets: SecretValues
 ) -> AsyncGenerator[Foundation]:
     """Open what a server stands on, swept until left; raises as `open_foundation`."""
-    raised: Exception | None = None
     async with open_foundation(state, secrets, file.settings.journal) as plain:
         foundation, measures = watched(plain)
-        async with anyio.create_task_group() as group:
+        async with ended_with_block() as group:
             if (sweep := _sweep(file, foundation, measures)) is not None:
                 group.start_soon(sweep)
             group.start_soon(watch_lag, foundation.clock, measures)
-            try:
-                yield foundation
-            except Exception as error:
-                raised = error  # Raised below: from in here it would come in a group.
-            finally:
-                group.cancel_scope.cancel()
-        if raised is not None:
-            raise raised
+            yield foundation
 
 
 @asynccontextmanager

@@ -10,21 +10,22 @@ the same journal works on.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 import attrs
 
-from ...ports.required.journal import History, JournalUnusable, Stream, StreamMoved
+from ...ports.required.journal import Stream
+from .database_journal import DatabaseJournal
 from .database_thread import DatabaseThread
 from .sqlite_file import LOCK_SECONDS_MAX, JournalFile
-from .sqlite_reads import Looked, Read, Reader
+from .sqlite_reads import Read, Reader
 from .sqlite_writes import Writer
 from .waiting import Name, Waiting
-from .writes import Forget, Write, append_of, from_text, name_of, to_text
+from .writes import Write, name_of
 
 LOOK_SECONDS: Final = 0.25
 """How often other processes are looked for, while somebody waits."""
@@ -67,7 +68,7 @@ async def open_sqlite_journal(
         await reads.open()
         try:
             yield SqliteJournal(
-                file=file,
+                where=str(path),
                 writes=writes,
                 reads=reads,
                 reader=reader,
@@ -83,48 +84,12 @@ async def open_sqlite_journal(
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class SqliteJournal:
+class SqliteJournal(DatabaseJournal[Connection, Connection]):
     """A journal in one file; `open_sqlite_journal` makes it."""
 
-    file: JournalFile
-    writes: DatabaseThread[Connection, Write, int]
-    reads: DatabaseThread[Connection, Read, object]
     reader: Reader
-    waiting: Waiting
     lookout: "Lookout"
     written: "Written"
-
-    async def append(
-        self, stream: Stream[E], events: Sequence[E], *, expected_version: int
-    ) -> int:
-        """Write `events`, all or none, and return the stream's new version.
-
-        When it is cancelled it was done or not by the time it ends.
-
-        Raises:
-            StreamMoved: The stream is not at `expected_version`.
-            JournalUnusable: As it says; or an event is too large to be kept.
-        """
-        where = str(self.file.path)
-        write = append_of(stream, events, expected=expected_version, where=where)
-        return await self._write(stream, write)
-
-    async def read(self, stream: Stream[E], *, after: int = 0) -> History[E]:
-        """Return the events behind version `after`; none for an unknown stream."""
-        name, behind = name_of(stream), max(after, 0)
-        history = await self._read(
-            lambda connection: self.reader.history(connection, name, behind)
-        )
-        # Only events of E were appended: `append` takes the same Stream[E].
-        return cast(History[E], history)
-
-    async def open_streams(self, category: str) -> tuple[str, ...]:
-        """Return the keys of the category's streams that have not ended (`ENDS`)."""
-        name = to_text(category)
-        keys = await self._read(
-            lambda connection: self.reader.open_keys(connection, name)
-        )
-        return tuple(map(from_text, keys))
 
     async def moved(self, stream: Stream[E], *, after: int) -> int:
         """Wait until the stream is past version `after`, and return its version."""
@@ -141,27 +106,6 @@ class SqliteJournal:
                 self.lookout.look_soon()
                 version = await waiter.next_version()
         return version
-
-    async def forget(self, stream: Stream[E], *, expected_version: int) -> None:
-        """Remove the stream with all its events.
-
-        Raises:
-            StreamMoved: The stream is not at `expected_version`.
-        """
-        forget = Forget(stream=name_of(stream), expected=expected_version)
-        await self._write(stream, forget)
-
-    async def _write(self, stream: Stream[E], write: Write) -> int:
-        try:
-            return await self.writes.ask(write)
-        except StreamMoved as moved:
-            raise attrs.evolve(
-                moved, category=stream.category, key=stream.key
-            ) from None
-
-    async def _read(self, read: Callable[[Connection], T]) -> T:
-        # The thread carries answers of all kinds; this read gives a T.
-        return cast(T, await self.reads.ask(read))
 
 
 @attrs.frozen
@@ -222,13 +166,6 @@ class Lookout:
 
     def _seen(self, seen: object) -> None:
         self._looking = False
-        match seen:
-            case JournalUnusable():
-                self.waiting.tell_all(seen)
-            case Looked(versions=versions):
-                for name, version in versions.items():
-                    self.waiting.tell(name, version)
-            case _:
-                raise AssertionError(f"a look gave {seen!r}")
+        self.waiting.take_look(seen)
         if self.waiting.names():
             self.look_soon()

@@ -8,7 +8,7 @@ there, in order, and each is an event that this version knows.
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
@@ -16,16 +16,9 @@ import attrs
 from ...ports.required.journal import Event, History
 from .records import Unreadable, events_of
 from .sqlite_file import JournalFile
-from .waiting import Name
+from .waiting import Looked, Name
 
 Read = Callable[[sqlite3.Connection], object]
-
-
-@attrs.frozen
-class Looked:
-    """What a look found: where streams stand that may have moved."""
-
-    versions: Mapping[Name, int]
 
 
 @attrs.define(kw_only=True)

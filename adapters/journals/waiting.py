@@ -2,7 +2,7 @@
 """Those who wait for a stream to move, by the stream's name."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 import attrs
@@ -11,6 +11,13 @@ from ...ports.required.journal import JournalUnusable
 
 Name = tuple[str, str]
 """A stream's category and key."""
+
+
+@attrs.frozen
+class Looked:
+    """What a look found: where streams stand that may have moved."""
+
+    versions: Mapping[Name, int]
 
 
 @attrs.define(eq=False)
@@ -81,6 +88,17 @@ class Waiting:
         """Wake those who wait at the stream."""
         for waiter in self._waiters.get(stream, ()):
             waiter.tell(version)
+
+    def take_look(self, seen: object) -> None:
+        """Wake those who wait where a look, or its failure, says."""
+        match seen:
+            case JournalUnusable():
+                self.tell_all(seen)
+            case Looked(versions=versions):
+                for name, version in versions.items():
+                    self.tell(name, version)
+            case _:
+                raise AssertionError(f"a look gave {seen!r}")
 
     def tell_all(self, failure: JournalUnusable) -> None:
         """Wake everybody with a failure."""

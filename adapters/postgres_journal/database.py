@@ -67,6 +67,16 @@ class Database:
         place = f"{host}:{port}" if port and host else host or "localhost"
         return f"PostgreSQL {place}, database {words.get('dbname', '')}"
 
+    def open_link(self) -> "Link":
+        """Open a link.
+
+        Raises:
+            JournalUnusable: It cannot be had.
+        """
+        link = Link(database=self)
+        link.open()
+        return link
+
     def connect(self) -> Connection:
         """Open a connection of our ways: each statement is a transaction.
 

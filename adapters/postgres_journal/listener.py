@@ -14,11 +14,10 @@ import attrs
 import psycopg
 from psycopg import sql
 
-from ...ports.required.journal import JournalUnusable
 from ..journals.database_thread import DatabaseThread
 from ..journals.waiting import Waiting
 from .database import Connection, Database, Link
-from .reads import Looked, Read, Reader
+from .reads import Read, Reader
 
 AGAIN_SECONDS: Final = 0.5
 """How often it is tried to listen again, when the connection was lost."""
@@ -118,18 +117,9 @@ class Listener:
         """Look where all streams stand that somebody waits at."""
         if names := self.waiting.names():
             self.reads.post(
-                lambda connection: self.reader.versions(connection, names), self._seen
+                lambda connection: self.reader.versions(connection, names),
+                self.waiting.take_look,
             )
-
-    def _seen(self, seen: object) -> None:
-        match seen:
-            case JournalUnusable():
-                self.waiting.tell_all(seen)
-            case Looked(versions=versions):
-                for name, version in versions.items():
-                    self.waiting.tell(name, version)
-            case _:
-                raise AssertionError(f"a look gave {seen!r}")
 
     def _drop(self) -> None:
         connection, self._listening = self._listening, None

@@ -5,24 +5,17 @@ What is read is checked: a stream's events are all there, in order, and each is 
 that this version knows.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 import attrs
 
 from ...ports.required.journal import Event, History, JournalUnusable
 from ..journals.records import Unreadable, events_of
-from ..journals.waiting import Name
+from ..journals.waiting import Looked, Name
 from .database import Connection, Database, Link
 
 Read = Callable[[Connection], object]
-
-
-@attrs.frozen
-class Looked:
-    """What a look found: where streams stand."""
-
-    versions: Mapping[Name, int]
 
 
 @attrs.frozen(kw_only=True)
@@ -30,16 +23,6 @@ class Reader:
     """Reads over a link of its own."""
 
     database: Database
-
-    def connect(self) -> Link:
-        """Open the link.
-
-        Raises:
-            JournalUnusable: It cannot be had.
-        """
-        link = Link(database=self.database)
-        link.open()
-        return link
 
     def run(self, link: Link, reads: Sequence[Read]) -> list[object]:
         """Return what each read gives, or how it failed; the others go on.

@@ -28,16 +28,6 @@ class Writer:
     database: Database
     lease: Lease | None = None
 
-    def connect(self) -> Link:
-        """Open the link.
-
-        Raises:
-            JournalUnusable: It cannot be had.
-        """
-        link = Link(database=self.database)
-        link.open()
-        return link
-
     def run(self, link: Link, works: Sequence[Write]) -> list[int | Exception]:
         """Return each write's new version, or how it lost its race.
 

@@ -65,6 +65,7 @@ from ..settings import HarnessSettings, SandboxSettings
 from ..settings_reading import SettingsFile
 from ..state_folder import StateFolder
 from ..strict_converter import Mistake
+from ..task_groups import ended_with_block
 from .agent_routes import AgentRoutes
 from .calls import GuardedCalls
 from .control_routes import COOKIE_KEY, ControlRoutes
@@ -161,7 +162,7 @@ async def open_resources(
         )
         listener = listen(settings.sandbox_host or LOOPBACK, settings.sandbox_port)
         stack.callback(listener.close)
-        relays = await stack.enter_async_context(_group())
+        relays = await stack.enter_async_context(ended_with_block())
         equip = _equipment(settings, provider, listener, relays, tokens)
 
         def sessions(check: Callable[[], None]) -> ResourcesSessions:
@@ -218,20 +219,6 @@ async def open_resources(
             sandbox_url=url,
             server_name=name,
         )
-
-
-@asynccontextmanager
-async def _group() -> AsyncGenerator[anyio.abc.TaskGroup]:
-    raised: Exception | None = None
-    async with anyio.create_task_group() as group:
-        try:
-            yield group
-        except Exception as error:
-            raised = error  # Raised below: from in here it would come in a group.
-        finally:
-            group.cancel_scope.cancel()
-    if raised is not None:
-        raise raised
 
 
 def _check(

@@ -53,7 +53,6 @@ from livery.ports.required.harness import (
     Launch,
     Observations,
     Place,
-    PlacedFile,
     Reading,
 )
 from livery.ports.required.participants import Lent, TaskState
@@ -63,9 +62,9 @@ from livery.ports.required.sandbox_provider import (
     ClaimLabel,
     SandboxSpec,
 )
-from livery.ports.required.world import GraderPlan, GraderRun
+from livery.ports.required.world import GraderRun
 
-from ..benchmarks.nothing_provider import NothingProvider, NothingSandbox
+from ..benchmarks.nothing_provider import NothingProvider, NothingSandbox, NothingWorld
 
 EPISODES = 128
 CONCURRENCY = 8
@@ -114,24 +113,12 @@ class MortalProvider(NothingProvider):
 
 
 @attrs.frozen
-class Office:
+class Office(NothingWorld):
     """The `World` of tasks that are done after so many calls, or never."""
 
     calls: dict[TaskId, int] = attrs.field(factory=dict[TaskId, int])
     """How many were made for each task."""
     name: str = "office"
-
-    def check(self, task: Task) -> None:
-        pass
-
-    def sandbox(self, task: Task, configured: SandboxSpec) -> SandboxSpec | None:
-        return configured
-
-    def files(self, task: Task) -> tuple[PlacedFile, ...]:
-        return ()
-
-    def grader(self, task: Task, mark: str) -> GraderPlan | None:
-        return None
 
     def evidence(self, task: Task, run: GraderRun | None) -> GraderEvidence:
         reward = float(self.is_done(task.task_id))
