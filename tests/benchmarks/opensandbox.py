@@ -231,8 +231,10 @@ def main() -> int:
     server = real_server.set_up(peers.image())
     try:
         server.start()
-        found = anyio.run(measure, server)
-        server.stop()
+        try:
+            found = anyio.run(measure, server)
+        finally:
+            server.stop()
     finally:
         real_server.take_down(server)
     return 1 if any(compared.ratio > RATIO_MAX for compared in found) else 0
