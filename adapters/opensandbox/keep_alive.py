@@ -7,25 +7,31 @@ else starts it again after a command of root's, or the kernel, has killed it, an
 without it the sandbox would be out of reach for ever. Expiry is the server's.
 """
 
-_GUARD = """\
-trap 'exit 0' TERM INT
-command -v sleep >/dev/null || exit 127
-folder=/opt/opensandbox
+FIND = """\
 tries=0 pid=
 while [ -z "$pid" ] && [ "$tries" -lt 20 ]; do
-    # Its own words hold the path in two parts, and grep began after the list.
-    for f in $(grep -lF "$folder/execd" /proc/[0-9]*/cmdline 2>/dev/null); do
+    # In brackets: what looks for a pattern has it among its own words, and execd may
+    # not have begun.
+    for f in $(grep -l "[/]${folder#/}/execd" /proc/[0-9]*/cmdline 2>/dev/null); do
         pid=${f#/proc/} pid=${pid%/cmdline}
         break
     done
     tries=$((tries + 1))
     [ -n "$pid" ] || { sleep 0.1 || sleep 1; }
 done
+"""
+"""Looks for `$folder/execd` and leaves its id in `$pid`, which stays empty for none."""
+
+_GUARD = f"""\
+trap 'exit 0' TERM INT
+command -v sleep >/dev/null || exit 127
+folder=/opt/opensandbox
+{FIND}\
 while :; do
     sleep 2 & wait $!
     [ -n "$pid" ] || continue
     stat=
-    { read -r stat <"/proc/$pid/stat"; } 2>/dev/null
+    {{ read -r stat <"/proc/$pid/stat"; }} 2>/dev/null
     case $stat in
     '' | *') Z '* | *') X '*)
         "$folder/execd" >/dev/null 2>&1 </dev/null &
