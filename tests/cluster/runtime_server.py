@@ -23,7 +23,6 @@ import os
 import shlex
 import signal
 import socket
-import socketserver
 import subprocess
 import sys
 import time
@@ -229,11 +228,8 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 128
 
     def server_bind(self):
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        # Not HTTPServer's, which asks the name service for its own name, and may wait
-        # for seconds while the engine still writes /etc/hosts.
-        socketserver.TCPServer.server_bind(self)
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
 
     def handle_error(self, request, client_address):
         """Say nothing of a client that left."""
@@ -247,6 +243,7 @@ def main():
         server = Server(("::", PORT), Handler)
     except OSError:  # A pod without IPv6.
         Server.address_family = socket.AF_INET
+        Server.server_bind = http.server.HTTPServer.server_bind
         server = Server(("0.0.0.0", PORT), Handler)
     server.serve_forever()
 

@@ -19,7 +19,6 @@ import re
 import shutil
 import signal
 import socket
-import socketserver
 import stat
 import subprocess
 import tempfile
@@ -747,11 +746,6 @@ def _seconds(text: str) -> float:
 class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256
-
-    def server_bind(self) -> None:
-        # Not HTTPServer's, which asks the name service for its own name, and may wait
-        # for seconds while the engine still writes /etc/hosts.
-        socketserver.TCPServer.server_bind(self)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass
