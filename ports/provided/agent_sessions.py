@@ -121,6 +121,10 @@ class AgentSessions:
         """The sessions that this process holds something of."""
         return tuple(self._open)
 
+    def is_open_here(self, session: AgentSessionId) -> bool:
+        """Whether this process holds something of a session, however many are open."""
+        return session in self._open
+
     def runs(self, session: AgentSessionId) -> bool:
         """Whether an activation of the session runs here."""
         opened = self._open.get(session)

@@ -66,9 +66,11 @@ class ClosedSessions(Generic[S]):
         return False
 
     async def forget_old(self) -> None:
-        """Forget all that were closed long enough ago."""
-        for session in self.names:
-            await self.forget_if_old(session)
+        """Forget all that were closed long enough ago; the others are not looked up."""
+        before = self.clock.now() - self.keep_seconds
+        for session, at in tuple(self._known.items()):
+            if at <= before:
+                await self.forget_if_old(session)
 
     async def _forget(self, session: S) -> None:
         self._known.pop(session, None)

@@ -10,7 +10,7 @@ gone on with since it was looked at is not touched.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -22,6 +22,7 @@ from ...domain.claims import (
     Claim,
     ClaimId,
     ClaimPhase,
+    Holder,
     OwnerId,
     StartRelease,
 )
@@ -37,6 +38,9 @@ from .release_claim import ReleaseClaim
 log = logging.getLogger(__name__)
 
 REAPED_AT_ONCE: Final = 8
+LOOKED_AT_ONCE: Final = 64
+"""How many claims are looked at together: a journal in a database answers all that
+ask at a time in one go, and a sweep of a hundred thousand has a minute."""
 HURRIED_SECONDS: Final = 3.0
 """How long a provider is listened to that nobody configured, and may not be there."""
 EXPIRED_SECONDS: Final = 60.0
@@ -130,27 +134,14 @@ class ReapClaims:
         # The providers first: a sandbox seen here has its claim in the journal by now.
         listed, unlisted = await self._listed()
         expired = self._expired(listed)
-        claims: dict[ClaimId, Standing[Claim]] = {}
-        for key in await self.journal.open_streams("claims"):
-            claims[ClaimId(key)] = await self._standing(ClaimId(key))
-        found: list[Reaped] = []
-        limiter = anyio.CapacityLimiter(REAPED_AT_ONCE)
+        claims = dict.fromkeys(map(ClaimId, await self.journal.open_streams("claims")))
+        unclaimed = [
+            (sandbox.label.claim, provider)
+            for provider, sandbox in listed
+            if sandbox.label.claim not in claims
+        ]
         look = _Look(expired=expired, spare=(lambda _: True) if dry_run else spare)
-
-        async def reap(
-            claim: ClaimId, provider: str, standing: Standing[Claim] | None
-        ) -> None:
-            async with limiter:
-                found.append(await self._reap(claim, provider, standing, look))
-
-        async with anyio.create_task_group() as group:
-            for claim, standing in claims.items():
-                requested = standing.state.requested
-                assert requested is not None, "an open claim was requested"
-                group.start_soon(reap, claim, requested.provider, standing)
-            for provider, sandbox in listed:
-                if sandbox.label.claim not in claims:
-                    group.start_soon(reap, sandbox.label.claim, provider, None)
+        found = await self._all_looked_at((*claims.items(), *unclaimed), look)
         return ReapReport(
             reaped=tuple(sorted(found, key=lambda reaped: reaped.claim)),
             unlisted=unlisted,
@@ -199,6 +190,41 @@ class ReapClaims:
     async def _standing(self, claim: ClaimId) -> Standing[Claim]:
         return await read_state(self.journal, claim_stream(claim), DECIDER)
 
+    async def _all_looked_at(
+        self, all_of_them: Collection[tuple[ClaimId, str | None]], look: "_Look"
+    ) -> list[Reaped]:
+        """Look at each, a bounded number at once."""
+        left = iter(all_of_them)
+        found: list[Reaped] = []
+        broken: list[Exception] = []
+
+        async def work() -> None:
+            for claim, provider in left:
+                if broken:
+                    return
+                try:
+                    found.append(await self._looked_at(claim, provider, look))
+                except Exception as error:
+                    broken.append(error)  # Raised below, as in `_listed`.
+
+        async with anyio.create_task_group() as group:
+            for _ in range(min(LOOKED_AT_ONCE, len(all_of_them))):
+                group.start_soon(work)
+        for error in broken:
+            raise error
+        return found
+
+    async def _looked_at(
+        self, claim: ClaimId, provider: str | None, look: "_Look"
+    ) -> Reaped:
+        """Look at an open claim, or at what `provider` has without one."""
+        if provider is not None:
+            return await self._reap(claim, provider, None, look)
+        standing = await self._standing(claim)
+        requested = standing.state.requested
+        assert requested is not None, "an open claim was requested"
+        return await self._reap(claim, requested.provider, standing, look)
+
     async def _reap(
         self,
         claim: ClaimId,
@@ -221,7 +247,7 @@ class ReapClaims:
         # Nobody uses what is being released; where that failed once, all may help. Nor
         # what has outlived its own time.
         is_left = state is not None and (state.release_attempts > 0 or expired)
-        if holder is not None and not is_left and await self.holders.alive(holder):
+        if holder is not None and not is_left and await self._alive(holder, look):
             return attrs.evolve(seen, finding=Finding.IN_USE)
         seen = attrs.evolve(seen, cause=await self._cause(claim, state, expired))
         provider = self.providers.get(name)
@@ -229,12 +255,19 @@ class ReapClaims:
             return attrs.evolve(seen, finding=Finding.UNREACHABLE)
         if look.spare is not None and look.spare(seen):
             return seen
-        with anyio.move_on_after(self.release_seconds) as scope:
-            return await self._release(seen, provider, standing)
+        async with look.releasing:
+            with anyio.move_on_after(self.release_seconds) as scope:
+                return await self._release(seen, provider, standing)
         assert scope.cancelled_caught, "it returns, raises or is cut off"
         log.warning("Claim %s was not released in time", claim)
         reason = f"its release took longer than {self.release_seconds:g} s"
         return attrs.evolve(seen, finding=Finding.FAILED, reason=reason)
+
+    async def _alive(self, holder: Holder, look: "_Look") -> bool:
+        """Tell whether a holder lives; each is asked about once in a round, or nearly."""
+        if holder not in look.alive:
+            look.alive[holder] = await self.holders.alive(holder)
+        return look.alive[holder]
 
     async def _cause(self, claim: ClaimId, state: Claim | None, expired: bool) -> Cause:
         if state is None:
@@ -281,3 +314,8 @@ class _Look:
 
     expired: frozenset[ClaimId]
     spare: Spare | None
+    alive: dict[Holder, bool] = attrs.field(factory=dict[Holder, bool])
+    """What was found of holders."""
+    releasing: anyio.CapacityLimiter = attrs.field(
+        factory=lambda: anyio.CapacityLimiter(REAPED_AT_ONCE)
+    )

@@ -105,6 +105,10 @@ class ResourcesSessions:
         """The sessions that this process holds something of."""
         return tuple(self._open)
 
+    def is_open_here(self, session: ResourcesSessionId) -> bool:
+        """Whether this process holds something of a session, however many are open."""
+        return session in self._open
+
     @property
     def making(self) -> frozenset[ResourcesSessionId]:
         """The sessions that are being seeded now."""

@@ -163,7 +163,7 @@ class ServedResources:
 
         async def work() -> None:
             with logged_as(episode=episode.key, session=session):
-                if session not in self.sessions.open_here:
+                if not self.sessions.is_open_here(session):
                     await self._closed.forget_if_old(session)
                 try:
                     with anyio.fail_after(seconds):
@@ -183,7 +183,7 @@ class ServedResources:
 
     def used(self, session: ResourcesSessionId) -> None:
         """Note that somebody uses a session."""
-        if session in self.sessions.open_here:
+        if self.sessions.is_open_here(session):
             self._used[session] = self.sessions.clock.monotonic()
 
     async def restore(self) -> tuple[ResourcesSessionId, ...]:

@@ -193,7 +193,7 @@ class ServedSessions:
                 if not self._seeding[session]:
                     del self._seeding[session]
                     # Refused, undone, or set up by another server meanwhile.
-                    if session not in self.sessions.open_here:
+                    if not self.sessions.is_open_here(session):
                         await self.admit.leave(Ticket(session))
             self._follow(session)
 
@@ -228,7 +228,9 @@ class ServedSessions:
                 )
             finally:
                 self._follow(session)
-                if not {session} & {*self.sessions.open_here, *self._adopted}:
+                if not (
+                    self.sessions.is_open_here(session) or session in self._adopted
+                ):
                     await self.admit.leave(Ticket(session))
 
     async def _close(
@@ -236,7 +238,7 @@ class ServedSessions:
     ) -> SessionClosed:
         seconds = self.patience.close_timeout_seconds
         with logged_as(episode=episode.key, session=session):
-            if session not in self.sessions.open_here:
+            if not self.sessions.is_open_here(session):
                 await self._closed.forget_if_old(session)
             try:
                 with anyio.fail_after(seconds):
@@ -264,7 +266,7 @@ class ServedSessions:
 
     def _follow(self, session: AgentSessionId) -> None:
         """Follow a session that is open here, and note that it is in use."""
-        if session not in self.sessions.open_here:
+        if not self.sessions.is_open_here(session):
             return
         self._used[session] = self.sessions.clock.monotonic()
         if session not in self._followed:
@@ -273,7 +275,7 @@ class ServedSessions:
 
     async def _followed_to_its_end(self, session: AgentSessionId) -> None:
         with logged_as(session=session):
-            while session in self.sessions.open_here and not self.draining:
+            while self.sessions.is_open_here(session) and not self.draining:
                 try:
                     await self.sessions.follow(session)
                 except Fault as fault:

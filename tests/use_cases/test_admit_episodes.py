@@ -14,10 +14,13 @@ from livery.domain.admissions import AdmissionFull, AdmissionIsShut, Ticket
 from livery.domain.claims import Holder
 from livery.domain.deciders import Instant
 from livery.domain.places import PlaceIsTaken
+from livery.ports.provided import shared_places
 from livery.ports.provided.admit_episodes import AdmitEpisodes
-from livery.ports.provided.admit_sessions import AdmitSessions
+from livery.ports.provided.admit_sessions import IN_TURN_MAX, AdmitSessions
 from livery.ports.provided.shared_places import HAD_SECONDS_MAX, SharedPlaces
-from livery.ports.required.journal import Journal
+from livery.ports.required.journal import Journal, JournalUnusable
+
+from .steps import steps_in
 
 pytestmark = pytest.mark.anyio
 
@@ -87,6 +90,26 @@ async def test_places_are_taken_and_given_back_over_processes() -> None:
     assert await two.take(Ticket("d")) is None
 
 
+async def test_the_last_of_many_places_is_found_like_the_first() -> None:
+    journal = MemoryJournal()
+    one = shared(journal, "one", "two", places=600)
+    two = shared(journal, "two", "one", places=600)
+
+    async def steps(places: SharedPlaces) -> int:
+        with steps_in(shared_places) as counted:
+            assert await places.take(Ticket("a")) is not None
+        return counted.count
+
+    first = await steps(one)
+    for _ in range(500):
+        await one.take(Ticket("a"))
+    await two.take(Ticket("b"))  # It has to find out what the other one has.
+
+    # The one that the other took is met on the way.
+    assert await steps(one) < 2 * first
+    assert await steps(two) < 2 * first
+
+
 async def test_a_place_of_a_dead_process_is_free() -> None:
     journal = MemoryJournal()
     dead = shared(journal, "dead", places=1)
@@ -130,11 +153,25 @@ async def test_a_dead_process_s_place_waits_for_what_outlives_it() -> None:
     assert await one.take(Ticket("b")) == 0
 
 
+@attrs.define
+class AwayJournal(MemoryJournal):
+    """Is away when something is to be forgotten, once."""
+
+    away: bool = True
+
+    async def forget(self, *asked: object, **more: object) -> None:
+        if self.away:
+            self.away = False
+            raise JournalUnusable(where="here", reason="away", advice="Wait.")
+        await MemoryJournal.forget(self, *asked, **more)  # type: ignore[arg-type]
+
+
 async def test_a_place_that_could_not_be_given_back_is_given_back_later() -> None:
-    journal = MemoryJournal()
+    journal = AwayJournal()
     one = shared(journal, "one", places=1)
     assert await one.take(Ticket("a")) == 0
-    one._mine.clear()  # As if the journal had been away.
+    with pytest.raises(JournalUnusable):
+        await one.give_back(0)
 
     assert await one.take(Ticket("b")) == 0
 
@@ -309,6 +346,91 @@ async def test_a_long_queue_wakes_nobody_but_the_next() -> None:
 
     assert looked == 50
     assert admit._waiting == {}  # pyright: ignore[reportPrivateUsage]
+
+
+@attrs.define
+class Line:
+    """Some who wait for one place, by number, and what became of each."""
+
+    admit: AdmitSessions
+    admitted: list[int] = attrs.field(factory=list[int])
+    refused: list[int] = attrs.field(factory=list[int])
+
+    async def wait(self, number: int) -> None:
+        try:
+            await self.admit.admit(Ticket(f"t{number}"))
+        except (AdmissionFull, AdmissionIsShut):
+            self.refused.append(number)
+        else:
+            self.admitted.append(number)
+
+    @property
+    def in_turn(self) -> int:
+        """How many the decider has to look at each time."""
+        return len(self.admit._admission.waiting)  # pyright: ignore[reportPrivateUsage]
+
+
+def line(patience_seconds: float = 60.0, places: int = 1) -> Line:
+    return Line(
+        AdmitSessions(
+            clock=SystemClock(),
+            places=places,
+            patience_seconds=patience_seconds,
+            waiting_max=1000,
+        )
+    )
+
+
+async def test_however_many_wait_a_few_are_looked_at_and_the_order_stays() -> None:
+    it, count = line(), 10 * IN_TURN_MAX
+    await it.admit.admit(Ticket("first"))
+    async with anyio.create_task_group() as group:
+        for number in range(count):
+            group.start_soon(it.wait, number)
+            group.start_soon(it.wait, number)  # Asked for twice, it waits once.
+        await anyio.wait_all_tasks_blocked()
+        assert it.in_turn == IN_TURN_MAX
+        it.admit.leave(Ticket("t3"))
+        it.admit.leave(Ticket(f"t{count - 1}"))
+        it.admit.leave(Ticket("first"))
+        for number in range(count):
+            await anyio.wait_all_tasks_blocked()
+            assert it.in_turn <= IN_TURN_MAX
+            it.admit.leave(Ticket(f"t{number}"))
+
+    left = {3, count - 1}
+    order = [number for number in range(count) if number not in left]
+    assert it.admitted == sorted(2 * order)
+    assert sorted(it.refused) == sorted(2 * list(left))
+    assert it.in_turn == 0
+
+
+async def test_who_is_kept_waits_no_more_wherever_it_stood() -> None:
+    it = line()
+    await it.admit.admit(Ticket("first"))
+    async with anyio.create_task_group() as group:
+        for number in range(2 * IN_TURN_MAX):
+            group.start_soon(it.wait, number)
+        await anyio.wait_all_tasks_blocked()
+        it.admit.keep(Ticket(f"t{2 * IN_TURN_MAX - 1}"))
+        await anyio.wait_all_tasks_blocked()
+
+        assert it.admitted == [2 * IN_TURN_MAX - 1]
+        it.admit.shut()
+
+    assert len(it.refused) == 2 * IN_TURN_MAX - 1
+    assert it.in_turn == 0
+
+
+async def test_patience_ends_in_the_line_too() -> None:
+    it = line(patience_seconds=0.05)
+    await it.admit.admit(Ticket("first"))
+    async with anyio.create_task_group() as group:
+        for number in range(3 * IN_TURN_MAX):
+            group.start_soon(it.wait, number)
+
+    assert len(it.refused) == 3 * IN_TURN_MAX
+    assert it.in_turn == 0
 
 
 @attrs.define

@@ -5,6 +5,7 @@ import anyio
 import attrs
 import pytest
 
+from livery.adapters.holders.memory import MemoryHolders
 from livery.adapters.journals import MemoryJournal
 from livery.domain.claims import (
     DECIDER,
@@ -24,8 +25,8 @@ from livery.domain.claims import (
 )
 from livery.domain.deciders import Instant
 from livery.ports.provided.carry_out import carry_out, read_state
-from livery.ports.provided.reap_claims import Finding
-from livery.ports.required.journal import claim_stream
+from livery.ports.provided.reap_claims import LOOKED_AT_ONCE, Finding
+from livery.ports.required.journal import History, JournalUnusable, claim_stream
 from livery.ports.required.sandbox import SandboxLost
 from livery.ports.required.sandbox_provider import (
     CapacityExhausted,
@@ -395,3 +396,61 @@ async def test_capacity_faults_reach_the_caller_as_they_are() -> None:
 
     with pytest.raises(CapacityExhausted, match="pods: 0"):
         await outside.claim(CLAIM, SPEC, used_by="episode")
+
+
+@attrs.define
+class WatchedJournal(MemoryJournal):
+    """Counts who reads at a time, and can be away."""
+
+    reading: int = 0
+    most: int = 0
+    reads: int = 0
+    away: bool = False
+
+    async def read(self, *asked: object, **more: object) -> History[object]:
+        if self.away:
+            raise JournalUnusable(where="here", reason="away", advice="Wait.")
+        self.reads += 1
+        self.reading += 1
+        self.most = max(self.most, self.reading)
+        await anyio.lowlevel.checkpoint()
+        self.reading -= 1
+        return await MemoryJournal.read(self, *asked, **more)  # type: ignore[arg-type]
+
+
+@attrs.define
+class CountedHolders(MemoryHolders):
+    """Counts how often it was asked."""
+
+    asked: int = 0
+
+    async def alive(self, holder: Holder) -> bool:
+        self.asked += 1
+        return await MemoryHolders.alive(self, holder)
+
+
+async def test_a_round_reads_each_claim_once_many_at_a_time() -> None:
+    journal, holders = WatchedJournal(), CountedHolders(own=Holder("one"))
+    outside = Outside(journal=journal, holders=holders)
+    count = 4 * LOOKED_AT_ONCE
+    for number in range(count):
+        await outside.claim(ClaimId(f"claim-{number}"), SPEC, used_by="episode")
+    journal.reads = 0
+
+    report = await outside.reap()
+
+    assert {reaped.finding for reaped in report.reaped} == {Finding.IN_USE}
+    assert len(report.reaped) == journal.reads == count
+    assert journal.most == LOOKED_AT_ONCE
+    assert holders.asked <= LOOKED_AT_ONCE
+
+
+async def test_a_round_whose_journal_is_away_says_so_and_no_more() -> None:
+    journal = WatchedJournal()
+    outside = Outside(journal=journal)
+    for number in range(3):
+        await outside.claim(ClaimId(f"claim-{number}"), SPEC, used_by="episode")
+    journal.away = True
+
+    with pytest.raises(JournalUnusable):
+        await outside.reap()
