@@ -23,7 +23,15 @@ from cattrs import (
     transform_error,
 )
 
-from ...domain import activations, agent_sessions, claims, episodes, places, runtimes
+from ...domain import (
+    activations,
+    agent_sessions,
+    claims,
+    episodes,
+    lent_sandboxes,
+    places,
+    runtimes,
+)
 from ...domain import resources_sessions as resources
 from ...domain.refusals import Refusal
 from ...ports.required.journal import Event
@@ -69,6 +77,8 @@ KINDS: Final[dict[str, type[Event]]] = {
     "episode_turn_started": episodes.TurnStarted,
     "episode_verified": episodes.EpisodeVerified,
     "episode_verifying_started": episodes.VerifyingStarted,
+    "lent_sandbox_use_begun": lent_sandboxes.UseBegun,
+    "lent_sandbox_use_ended": lent_sandboxes.UseEnded,
     "place_taken": places.PlaceTaken,
     "resources_build_abandoned": resources.BuildAbandoned,
     "resources_build_started": resources.BuildStarted,

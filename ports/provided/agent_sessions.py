@@ -65,11 +65,11 @@ from .carry_out import (
     read_state,
 )
 from .check_tools import CheckTools, check_honoured
+from .lent_uses import LentUses, Use
 from .open_session import OpenSession
 from .outfit import Outfit
 from .session_grants import (
     SessionGrant,
-    check_unused,
     from_text,
     grant_digest,
     to_text,
@@ -221,6 +221,7 @@ class AgentSessions:
             closed = await self._closed_at_once(session, start, opened, reason)
             if closed is not None:
                 await self._drop(session)
+                await self._lent_no_more(session, opened.grant, opened.lent_use)
                 return closed
         known = opened.standing if opened is not None else None
         for attempt in range(1, CLOSES_MAX + 1):
@@ -237,6 +238,8 @@ class AgentSessions:
                     continue
             await self._drop(session)
             assert standing.state.closed is not None, "it was just closed"
+            if (seeded := standing.state.seeded) is not None:
+                await self._lent_no_more(session, from_text(seeded.grant))
             return standing.state.closed
         raise AssertionError("the loop returns or raises")
 
@@ -246,6 +249,20 @@ class AgentSessions:
         return AwaitElsewhere(
             journal=self.journal, clock=self.clock, holders=self.holders
         )
+
+    @property
+    def _lent(self) -> LentUses:
+        return LentUses(journal=self.journal, clock=self.clock, session=self.standing)
+
+    async def _lent_no_more(
+        self,
+        session: AgentSessionId,
+        grant: SessionGrant | None,
+        known: Use | None = None,
+    ) -> None:
+        """Let a lent sandbox serve others, once the session is over."""
+        if self.among_others and grant is not None:
+            await self._lent.end(session, grant, known)
 
     async def _closed_at_once(
         self,
@@ -424,14 +441,14 @@ class AgentSessions:
             opened.reached.set()
 
     async def _reach(self, session: AgentSessionId, opened: OpenSession) -> None:
-        await self._check_lent_once(session, opened)
+        if self.among_others:
+            opened.lent_use = await self._lent.begin(session, opened.grant)
         opened.sandbox = await self.sandboxes.reach(opened.seeded, opened.grant)
         if self.inspect is not None and opened.sandbox is not None:
             await self.inspect(opened.sandbox)
         if self.check_tools is not None:
             await self.check_tools(self.harness, opened.grant.tools, opened.sandbox)
         await self._equip(opened)
-        await self._check_lent_once(session, opened)
         claim = self.sandboxes.claim_for(opened.seeded, opened.grant)
         ready = MarkReady(claim=claim, at=self.clock.now())
         await self._carry_out(session, ready, known=opened.standing)
@@ -472,29 +489,7 @@ class AgentSessions:
         except SessionIsClosing:
             given_up = GiveUpSeed(reason=reason, at=at)
             await self._carry_out(session, given_up, known=opened.standing)
-
-    async def _check_lent_once(
-        self, session: AgentSessionId, opened: OpenSession
-    ) -> None:
-        """Raise `SandboxInUse` when the lent sandbox serves another open session.
-
-        Of two that are set up at once, the later one is refused; looking again once
-        the sandbox is reached leaves no other process time to come in between.
-        """
-        if not self.among_others or opened.grant.access is None:
-            return
-        own = opened.seeded
-        others: dict[AgentSessionId, SessionGrant] = {}
-        for key in await self.journal.open_streams(CATEGORY):
-            other = AgentSessionId(key)
-            state = (await self.standing(other)).state
-            theirs = from_text(state.seeded.grant) if state.seeded else None
-            if other == session or state.seeded is None or theirs is None:
-                continue
-            first = (state.seeded.at, key) < (own.at, session)
-            if state.seed_over or first:
-                others[other] = theirs
-        check_unused(opened.grant, others)
+        await self._lent_no_more(session, opened.grant, opened.lent_use)
 
     async def _opened(
         self,
@@ -733,6 +728,8 @@ class AgentSessions:
                 reason = "the process that set it up is no more"
                 over = GiveUpSeed(reason=reason, at=self.clock.now())
                 await self._carry_out(session, over, known=standing)
+                grant = from_text(standing.state.seeded.grant)
+                await self._lent_no_more(session, grant)
             standing = await self.standing(session)
         return standing
 

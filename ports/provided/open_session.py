@@ -9,6 +9,7 @@ from ...domain.digests import RequestDigest
 from ..required.sandbox import Sandbox
 from .activate_harness import Equipment
 from .carry_out import Standing
+from .lent_uses import Use
 from .session_grants import SessionGrant
 
 
@@ -20,6 +21,8 @@ class OpenSession:
     seeded: SeedStarted
     grant: SessionGrant
     sandbox: Sandbox | None = None
+    lent_use: Use | None = None
+    """How its use of a lent sandbox stood when it began here."""
     equipment: Equipment = attrs.field(factory=Equipment)
     reached: anyio.Event = attrs.field(factory=anyio.Event)
     """Set when its setup here is over, whether it came to something or not."""

@@ -228,9 +228,8 @@ class ServedSessions:
                 )
             finally:
                 self._follow(session)
-                if not (
-                    self.sessions.is_open_here(session) or session in self._adopted
-                ):
+                is_open = self.sessions.is_open_here(session)
+                if not is_open and session not in self._adopted:
                     await self.admit.leave(Ticket(session))
 
     async def _close(

@@ -11,7 +11,6 @@ from typing import Final, cast
 
 import attrs
 
-from ...domain.agent_sessions import AgentSessionId, SandboxInUse
 from ...domain.digests import Json, RequestDigest, digest_of
 from ...domain.tasks import EpisodeId, TaskId
 from ..required.harness import ToolAccess, ToolTransport
@@ -107,28 +106,6 @@ def from_text(text: str) -> SessionGrant | None:
         tools=tuple(map(_from_tool, kept["tools"])),
         tokens_lost=kept["tokens"],
     )
-
-
-def check_unused(
-    grant: SessionGrant, others: Mapping[AgentSessionId, SessionGrant]
-) -> None:
-    """Refuse a lent sandbox that serves another session.
-
-    Raises:
-        SandboxInUse: It does, and not both asked to share it.
-    """
-    lent = grant.lent
-    if lent is None:
-        return
-    for other, theirs in others.items():
-        same = theirs.sandbox_digest == grant.sandbox_digest
-        if same and not (grant.shares and theirs.shares):
-            words = lent.descriptor
-            raise SandboxInUse(
-                provider=lent.provider,
-                sandbox=words.get("sandbox_id") or json.dumps(dict(words)),
-                session=other,
-            )
 
 
 def _tool(tool: ToolAccess) -> dict[str, Json]:

@@ -16,16 +16,19 @@ from ...domain import (
     agent_sessions,
     claims,
     episodes,
+    lent_sandboxes,
     places,
     resources_sessions,
     runtimes,
 )
+from ...domain.digests import RequestDigest
 from .faults import Fault
 
 Event = (
     agent_sessions.Event
     | claims.Event
     | episodes.Event
+    | lent_sandboxes.Event
     | places.PlaceTaken
     | resources_sessions.Event
     | runtimes.Event
@@ -79,6 +82,11 @@ def episode_stream(run: str, key: str) -> Stream[episodes.Event]:
 def place_stream(name: str, number: int) -> Stream[places.PlaceTaken]:
     """Return the stream of one of the places of a name."""
     return Stream("places", f"{name}/{number}")
+
+
+def lent_sandbox_stream(sandbox: RequestDigest) -> Stream[lent_sandboxes.Event]:
+    """Return the stream of a sandbox that was lent, by what tells it from others."""
+    return Stream("lent_sandboxes", sandbox)
 
 
 def runtime_stream(sandbox: str, runtime: str) -> Stream[runtimes.Event]:

@@ -83,6 +83,8 @@ def test_kinds_stay_as_files_have_them() -> None:
         "episode_turn_started",
         "episode_verified",
         "episode_verifying_started",
+        "lent_sandbox_use_begun",
+        "lent_sandbox_use_ended",
         "place_taken",
         "resources_build_abandoned",
         "resources_build_started",
