@@ -323,6 +323,8 @@ class AgentSessions:
         adopted: list[AgentSessionId] = []
         for key in await self.journal.open_streams(CATEGORY):
             session = AgentSessionId(key)
+            if self._is_in_hand(session):
+                continue
             standing = await self.standing(session)
             claim = standing.state.claim
             if claim is not None:
@@ -331,6 +333,18 @@ class AgentSessions:
             elif await self._taken_over(session, standing):
                 adopted.append(session)
         return tuple(adopted)
+
+    def _is_in_hand(self, session: AgentSessionId) -> bool:
+        """Whether the session is open here and this process's own, as far as is known.
+
+        What others do to one that is open here is followed.
+        """
+        opened = self._open.get(session)
+        return (
+            opened is not None
+            and opened.reached.is_set()
+            and opened.standing.state.holder == self.holders.own
+        )
 
     async def is_orphan(self, session: AgentSessionId) -> bool:
         """Tell whether the process that had the session in hand has died."""

@@ -36,7 +36,11 @@ from livery.ports.provided.session_grants import (
 from livery.ports.provided.session_replies import to_run_id
 from livery.ports.provided.session_sandboxes import claim_of
 from livery.ports.provided.shared_places import SharedPlaces
-from livery.ports.required.journal import agent_session_stream, claim_stream
+from livery.ports.required.journal import (
+    History,
+    agent_session_stream,
+    claim_stream,
+)
 from livery.ports.required.sandbox import SandboxAccess, SandboxFailed
 from livery.ports.required.sandbox_provider import ClaimLabel, SandboxSpec
 
@@ -483,3 +487,28 @@ async def test_a_dead_server_s_run_whose_sandbox_was_given_back_ends_and_closes(
     assert closed.status_code == 200
     assert closed.json()["agent_observations"]["records"]
     assert provider.live == {}
+
+
+class ReadJournal(MemoryJournal):
+    """Counts what is read."""
+
+    reads = 0
+
+    async def read(self, *words: object, **more: object) -> History[object]:
+        self.reads += 1
+        return await MemoryJournal.read(self, *words, **more)  # type: ignore[arg-type]
+
+
+async def test_looking_for_dead_processes_sessions_reads_none_that_are_served_here() -> (
+    None
+):
+    journal = ReadJournal()
+    async with serving(journal, own=True) as it:
+        for name in ("a", "b", "c"):
+            reply = await it.post("/v1/agent_sessions", seed(name))
+            assert reply.status_code == 200
+        await anyio.wait_all_tasks_blocked()
+        journal.reads = 0
+
+        assert await it.served.sessions.adopt() == ()
+        assert journal.reads == 0

@@ -3,7 +3,8 @@
 
     python -m tests.benchmarks [NAME …]
 
-NAME is agent_sandbox, crowd, docker, episodes, journal, opensandbox, runtimes or servers.
+NAME is agent_sandbox, crowd, docker, episodes, journal, opensandbox, runtimes, scale or
+servers.
 
 What needs a peer that is not here is skipped, with the reason, unless it was named.
 """
@@ -22,6 +23,7 @@ BENCHMARKS = (
     "runtimes",
     "servers",
     "crowd",
+    "scale",
 )
 PEERS = {
     "agent_sandbox": "kubernetes",

@@ -35,6 +35,7 @@ from livery.ports.provided.release_claim import ReleaseClaim
 from livery.ports.provided.resources_sessions import ResourcesSessions
 from livery.ports.provided.run_episode import RunEpisode
 from livery.ports.provided.session_sandboxes import SessionSandboxes
+from livery.ports.required.journal import Journal
 from livery.ports.required.sandbox_provider import SandboxSpec
 
 from .nothing_provider import NothingProvider, NothingWorld
@@ -77,74 +78,79 @@ def task(number: int) -> Task:
 
 async def run(folder: Path, episodes: int) -> tuple[float, float]:
     """Return the wall and the processor seconds of all episodes together."""
+    async with open_sqlite_journal(folder / "journal.sqlite") as journal:
+        return await run_on(journal, episodes)
+
+
+async def run_on(journal: Journal, episodes: int) -> tuple[float, float]:
+    """Run them on this journal; return the wall and the processor seconds."""
     clock, provider, world = SystemClock(), NothingProvider(), NothingWorld()
     artifacts = MemoryArtifactStore()
-    async with open_sqlite_journal(folder / "journal.sqlite") as journal:
-        release = ReleaseClaim(journal=journal, clock=clock, provider=provider)
-        claim = ClaimSandbox(
+    release = ReleaseClaim(journal=journal, clock=clock, provider=provider)
+    claim = ClaimSandbox(
+        journal=journal,
+        clock=clock,
+        provider=provider,
+        owner=OwnerId("bench"),
+        holders=MemoryHolders(),
+        release=release,
+    )
+    resources = InProcessResources(
+        sessions=ResourcesSessions(
             journal=journal,
             clock=clock,
-            provider=provider,
-            owner=OwnerId("bench"),
-            holders=MemoryHolders(),
+            world=world,
+            spec=SandboxSpec(),
+            claim=claim,
             release=release,
-        )
-        resources = InProcessResources(
-            sessions=ResourcesSessions(
-                journal=journal,
-                clock=clock,
+            grade=GradeWork(
                 world=world,
-                spec=SandboxSpec(),
                 claim=claim,
                 release=release,
-                grade=GradeWork(
-                    world=world,
-                    claim=claim,
-                    release=release,
-                    artifacts=artifacts,
-                    archive_program=b"",
-                    marks=RandomIds(),
-                ),
-            )
-        )
-        agent = InProcessAgent(
-            AgentSessions(
-                journal=journal,
-                clock=clock,
-                holders=MemoryHolders(),
-                harness=NopHarness(),
-                sandboxes=SessionSandboxes(
-                    harness=NopHarness(), providers={"nothing": provider}
-                ),
-                activate_harness=ActivateHarness(
-                    harness=NopHarness(),
-                    artifacts=artifacts,
-                    clock=clock,
-                    supervisor_program=b"",
-                ),
-            )
-        )
-        tasks = {each.task_id: each for each in map(task, range(episodes))}
-        results = CountedResults()
-        collect = CollectRollouts(
-            run_episode=RunEpisode(
-                journal=journal,
-                clock=clock,
-                run="bench",
-                resources=resources,
-                agent=agent,
+                artifacts=artifacts,
+                archive_program=b"",
+                marks=RandomIds(),
             ),
-            results=results,
-            task=tasks.__getitem__,
-            concurrency=CONCURRENCY,
         )
-        gc.collect()
-        wall, cpu = time.perf_counter(), time.process_time()
-        await collect(owed(tuple(tasks), 1, ()))
-        spent = time.perf_counter() - wall, time.process_time() - cpu
-        assert len(results.kept) == episodes
-        assert not provider.live
-        return spent
+    )
+    agent = InProcessAgent(
+        AgentSessions(
+            journal=journal,
+            clock=clock,
+            holders=MemoryHolders(),
+            harness=NopHarness(),
+            sandboxes=SessionSandboxes(
+                harness=NopHarness(), providers={"nothing": provider}
+            ),
+            activate_harness=ActivateHarness(
+                harness=NopHarness(),
+                artifacts=artifacts,
+                clock=clock,
+                supervisor_program=b"",
+            ),
+        )
+    )
+    tasks = {each.task_id: each for each in map(task, range(episodes))}
+    results = CountedResults()
+    collect = CollectRollouts(
+        run_episode=RunEpisode(
+            journal=journal,
+            clock=clock,
+            run="bench",
+            resources=resources,
+            agent=agent,
+        ),
+        results=results,
+        task=tasks.__getitem__,
+        concurrency=CONCURRENCY,
+    )
+    gc.collect()
+    wall, cpu = time.perf_counter(), time.process_time()
+    await collect(owed(tuple(tasks), 1, ()))
+    spent = time.perf_counter() - wall, time.process_time() - cpu
+    assert len(results.kept) == episodes
+    assert not provider.live
+    return spent
 
 
 def main() -> int:

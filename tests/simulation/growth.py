@@ -7,8 +7,10 @@ Prints the seconds of a core for an episode with FEW and with MANY in flight at 
 their ratio; exit status 1 when that is above `RATIO_MAX`.
 """
 
+import cProfile
 import gc
 import logging
+import pstats
 import resource
 import sys
 import time
@@ -39,6 +41,29 @@ KIB: Final = 1024
 
 def seconds_of_an_episode(in_flight: int, seed: int = 0) -> float:
     """Play so many episodes at once; return what one of them costs a core."""
+    return played(in_flight, seed)[0] / in_flight
+
+
+def calls_of_an_episode(in_flight: int) -> dict[str, float]:
+    """Play so many; return how often each function of Livery is called for one."""
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        played(in_flight, 0)
+    finally:
+        profile.disable()
+    # Its entries are as `cProfile` has them: (path, line, name) and numbers.
+    found: dict[tuple[str, int, str], tuple[int, int, float, float, object]]
+    found = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    return {
+        f"{path.partition('/livery/')[2]} {name}": numbers[1] / in_flight
+        for (path, _, name), numbers in found.items()
+        if "/livery/" in path
+    }
+
+
+def played(in_flight: int, seed: int) -> tuple[float, Outside]:
+    """Play so many episodes at once; return the seconds of a core, and the outside."""
     chance = Chance(seed)
     outside = Outside(chance, 0.0, LIFETIME_SECONDS)
     tasks = {task.task_id: task for task in _tasks(in_flight, chance)}
@@ -53,7 +78,7 @@ def seconds_of_an_episode(in_flight: int, seed: int = 0) -> float:
     assert len(outside.results.kept) == in_flight, "some have no row"
     assert outside.most_boxes > BOXES_SHARE * in_flight, "they were not there at once"
     assert not outside.faults, outside.faults[0]
-    return seconds / in_flight
+    return seconds, outside
 
 
 def _tasks(count: int, chance: Chance) -> list[Task]:
