@@ -38,6 +38,7 @@ from ...ports.required.clock import Ids
 from ...ports.required.journal import claim_stream
 from ...ports.required.participants import Resources
 from ...ports.required.sandbox_provider import SandboxProvider
+from ..collector import collected_rarely
 from ..composition import (
     Foundation,
     Parts,
@@ -103,7 +104,8 @@ async def carry_out(order: Begin | GoOn, shared: Shared) -> int:
     ready = _begin(order, shared) if isinstance(order, Begin) else _go_on(order, shared)
     running = _Running(ready=ready, shared=shared)
     try:
-        status = await until_stopped(running.all, shared.say)
+        with collected_rarely():
+            status = await until_stopped(running.all, shared.say)
     except Exception as error:
         if not running.has_begun or shared.debug:
             raise

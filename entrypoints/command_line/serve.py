@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import click
 
+from ..collector import collected_rarely
 from ..event_loop import loop_options
 from ..plug_ins import ExtraMissing, Surroundings
 from ..settings_reading import SettingsFile
@@ -228,7 +229,8 @@ async def _serving(
                     listening = inherited(worker)
                     group.start_soon(until_left, end)
                     say_ready()
-                await _until(stop, listening, served)
+                with collected_rarely():
+                    await _until(stop, listening, served)
         finally:
             last.cancel()
         group.cancel_scope.cancel()
@@ -259,7 +261,8 @@ async def _serving_all(shared: Shared, file: SettingsFile, state: Path) -> int:
                 for each in servers:
                     address = address_of(each.socket)
                     shared.say(f"Serving {each.served.what} at {address}")
-                await _one_after_the_other(stop, servers)
+                with collected_rarely():
+                    await _one_after_the_other(stop, servers)
         finally:
             last.cancel()
         group.cancel_scope.cancel()
