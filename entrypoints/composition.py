@@ -70,14 +70,16 @@ from .run_tasks import (
 from .settings import SandboxSettings
 from .settings_reading import SettingsFile, gathered, structured
 from .state_folder import StateFolder
+from .worker_parts import WorkerParts
 
 
 @attrs.frozen(kw_only=True)
 class Watched:
     """What a server tells of itself."""
 
-    measures: Measures
     census: TakeCensus
+    parts: WorkerParts
+    measures: Measures
 
 
 @attrs.frozen(kw_only=True)
@@ -92,6 +94,11 @@ class Foundation:
     ids: Ids = attrs.field(factory=RandomIds)
     watched: Watched | None = None
     """None: nobody asks what was done."""
+
+    @property
+    def parts(self) -> WorkerParts | None:
+        """What is told of this process beside others; None where nobody asks."""
+        return None if self.watched is None else self.watched.parts
 
     def surroundings(self, name: str) -> Surroundings:
         """Return what a plug-in is given."""

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of `/metrics`: each number with its name, in Prometheus' text form.
 
-Counters and times are of this process since its start. What stands open is read from the
-journal when somebody asks, so it is the same whichever server on the journal tells it.
-docs/metrics.md has the meaning and the unit of each; a test holds the two together.
+Counters and times are of one process since its start, the part that it has in the page.
+What stands open is read from the journal when somebody asks, so it is the same whichever
+server on the journal tells it. docs/metrics.md has the meaning and the unit of each; a
+test holds the two together.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
@@ -18,6 +19,7 @@ from prometheus_client.metrics_core import (
     HistogramMetricFamily,
     Metric,
 )
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from ..domain import activations, agent_sessions, claims, resources_sessions
@@ -55,34 +57,69 @@ _SESSION_EVENTS: Final[Mapping[str, tuple[type, type, str]]] = {
 }
 
 
-def written(measures: Measures, census: Census | None) -> bytes:
-    """Return the page; without a `census` it says that the journal cannot be read."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Page(measures, census))
-    return generate_latest(registry)
+WORKER: Final = "worker"
+"""The label of what is one worker's of several."""
+
+
+def written(census: Census | None) -> bytes:
+    """Return what stands open; without a `census`, that the journal cannot be read."""
+    return _text(_open(census))
+
+
+def written_part(measures: Measures) -> bytes:
+    """Return the part of this process."""
+    return _text([*_counted(measures), *_timed(measures)])
+
+
+def put_together(parts: Mapping[str, bytes | None]) -> bytes:
+    """Return one text of the parts of workers, each number with its worker's name.
+
+    Numbers are not added up: the counters of a worker that ends begin again, and only
+    under a name of their own is that seen for what it is. A worker without a part is
+    told as silent.
+    """
+    up = GaugeMetricFamily(
+        "livery_worker_up",
+        "Whether a worker behind this address told its part: 1 or 0.",
+        labels=[WORKER],
+    )
+    families: dict[str, Metric] = {up.name: up}
+    for worker, part in parts.items():
+        up.add_metric([worker], float(part is not None))
+        for family in text_string_to_metric_families((part or b"").decode()):
+            found = families.setdefault(
+                family.name, Metric(family.name, family.documentation, family.type)
+            )
+            found.samples += [
+                sample._replace(labels={**sample.labels, WORKER: worker})
+                for sample in family.samples
+            ]
+    return _text(families.values())
 
 
 @attrs.frozen(eq=False)
 class _Page(Collector):
-    """The families of one page."""
+    families: Iterable[Metric]
 
-    measures: Measures
-    census: Census | None
-
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterable[Metric]:
         """Tell each family once."""
-        yield GaugeMetricFamily(
-            "livery_journal_up",
-            "Whether the journal could be read: 1 or 0.",
-            value=float(self.census is not None),
-        )
-        if self.census is not None:
-            yield from _open(self.census)
-        yield from _counted(self.measures)
-        yield from _timed(self.measures)
+        return self.families
 
 
-def _open(census: Census) -> Iterator[Metric]:
+def _text(families: Iterable[Metric]) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Page(families))
+    return generate_latest(registry)
+
+
+def _open(census: Census | None) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "livery_journal_up",
+        "Whether the journal could be read: 1 or 0.",
+        value=float(census is not None),
+    )
+    if census is None:
+        return
     yield _gauge(
         "livery_claims",
         "Claims that are not released.",

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ..ports.provided.measures import Measures
 from ..ports.required.faults import Fault
 from .composition import Foundation, Watched
 
@@ -38,10 +39,20 @@ def metrics_routes(foundation: Foundation) -> tuple[Route, ...]:
 
 
 async def _written(watched: Watched) -> bytes:
-    from .metrics_families import written
+    from .metrics_families import put_together, written
 
     try:
         census = await watched.census()
     except Fault:
         census = None  # The page says so: this is when the rest is needed most.
-    return written(watched.measures, census)
+    parts = watched.parts
+    if parts.among_others:
+        return written(census) + put_together(await parts.told())
+    return written(census) + parts.own()
+
+
+def part_of(measures: Measures) -> bytes:
+    """Return what this process has in the page."""
+    from .metrics_families import written_part
+
+    return written_part(measures)

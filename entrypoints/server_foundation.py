@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a server stands on: a foundation that is watched, and a reaper beside it.
 
-All that it does is counted on the way, and told at `/metrics`. The reaper opens providers of its own for each sweep. So one that was away is asked
-again, and a sweep that is cut off leaves nothing open for the sessions to trip over.
+All that it does is counted on the way, and told at `/metrics`. The reaper opens providers
+of its own for each sweep. So one that was away is asked again, and a sweep that is cut off
+leaves nothing open for the sessions to trip over.
 """
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import attrs
@@ -19,9 +21,11 @@ from ..ports.provided.sweep_claims import SweepClaims
 from ..ports.provided.take_census import TakeCensus
 from ..ports.required.clock import Clock
 from .composition import Foundation, Watched, open_foundation, open_reaper
+from .metrics_page import part_of
 from .settings_reading import SettingsFile
 from .state_folder import StateFolder
 from .task_groups import ended_with_block
+from .worker_parts import WorkerParts
 
 ALWAYS: Final = "local"
 """The provider that a server may use though no setting names it."""
@@ -66,7 +70,8 @@ def watched(plain: Foundation) -> tuple[Foundation, Measures]:
         journal=plain.journal, measures=measures, clock=plain.clock
     )
     census = TakeCensus(journal=plain.journal, clock=plain.clock)
-    told = Watched(measures=measures, census=census)
+    parts = WorkerParts(partial(part_of, measures))
+    told = Watched(measures=measures, census=census, parts=parts)
     return attrs.evolve(plain, journal=journal, watched=told), measures
 
 

@@ -46,7 +46,7 @@ from ..outfits import open_tailor, tools_check
 from ..plug_ins import HarnessPlugIn, ProviderPlugIn, Surroundings, find
 from ..run_plan import RunPlan
 from ..sandbox_config import AS_BLOCK, SandboxConfig
-from ..server_foundation import standing_on
+from ..server_foundation import open_server_foundation, standing_on
 from ..settings import AgentServerSettings, HarnessSettings, SandboxSettings
 from ..settings_reading import SettingsFile
 from ..state_folder import StateFolder
@@ -70,7 +70,10 @@ async def open_agent_server(
 ) -> AsyncGenerator[Served]:
     """Open what the agent server serves; raises as `open_agent_routes` does."""
     settings = file.settings.agent_server
-    async with open_agent_routes(file, state, surroundings) as routes:
+    async with (
+        open_server_foundation(file, state, surroundings.secrets) as foundation,
+        open_agent_routes(file, state, surroundings, foundation=foundation) as routes,
+    ):
         yield Served(
             what="agent sessions",
             host=settings.host,
@@ -78,6 +81,7 @@ async def open_agent_server(
             routes=routes.routes(),
             drain=routes.served.drain,
             grace_seconds=settings.shutdown_grace_seconds,
+            parts=foundation.parts,
         )
 
 

@@ -49,6 +49,8 @@ workers_option = click.option(
 )
 worker_option = click.option("--worker", type=int, hidden=True)
 """For a worker: the descriptor of the socket to serve."""
+part_option = click.option("--part", type=click.Path(path_type=Path), hidden=True)
+"""For a worker: the socket at which it tells the others what it has done."""
 
 
 @click.group()
@@ -61,6 +63,7 @@ def serve() -> None:
 @state_option
 @workers_option
 @worker_option
+@part_option
 @click.pass_obj
 def serve_agent(
     shared: Shared,
@@ -68,12 +71,13 @@ def serve_agent(
     state: Path | None,
     workers: int | None,
     worker: int | None,
+    part: Path | None,
 ) -> int:
     """Serve agent sessions, as [agent_server] of the settings says.
 
     A signal ends it in order: what runs is ended, every sandbox is given back.
     """
-    return _serve("agent", shared, config, state, workers, worker)
+    return _serve("agent", shared, config, state, workers, worker, part)
 
 
 @serve.command("environment")
@@ -81,6 +85,7 @@ def serve_agent(
 @state_option
 @workers_option
 @worker_option
+@part_option
 @click.pass_obj
 def serve_environment(
     shared: Shared,
@@ -88,13 +93,14 @@ def serve_environment(
     state: Path | None,
     workers: int | None,
     worker: int | None,
+    part: Path | None,
 ) -> int:
     """Serve whole episodes, as [environment_server] of the settings says.
 
     It drives a resources and an agent server, of Livery or of NeMo Gym. A signal ends
     it in order: episodes may finish for a while, the others are ended and cleaned up.
     """
-    return _serve("environment", shared, config, state, workers, worker)
+    return _serve("environment", shared, config, state, workers, worker, part)
 
 
 @serve.command("resources")
@@ -154,6 +160,7 @@ def _serve(
     state: Path | None,
     workers: int | None = None,
     worker: int | None = None,
+    part: Path | None = None,
 ) -> int:
     """Serve one server until a signal; the exit status is for the shell."""
     file = settings_of(config)
@@ -167,6 +174,7 @@ def _serve(
                 file,
                 folder,
                 worker,
+                part,
                 backend_options=dict(loop_options()),
             )
         debug = ["--debug"] if shared.debug else []
@@ -208,6 +216,7 @@ async def _serving(
     file: SettingsFile,
     state: Path,
     worker: int | None = None,
+    part: Path | None = None,
 ) -> int:
     opener = _opener(name)
     surroundings = Surroundings(name=name, state=state, secrets=shared.secrets)
@@ -228,6 +237,8 @@ async def _serving(
                 else:
                     listening = inherited(worker)
                     group.start_soon(until_left, end)
+                    if part is not None and served.parts is not None:
+                        await group.start(served.parts.tell_at, part)
                     say_ready()
                 with collected_rarely():
                     await _until(stop, listening, served)

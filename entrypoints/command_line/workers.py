@@ -4,15 +4,18 @@
 All accept from one listening socket, so what waits in it when a worker dies is
 answered by the others. A worker that ends by itself is followed by a new one. It ends
 in order when its standard input does, which is also what the end of the first process
-comes to, however that ended.
+comes to, however that ended. What they have done is told together (`worker_parts.py`),
+by the names 1 to their count.
 """
 
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -47,10 +50,13 @@ class Workers:
 
     async def serve(self, told: str) -> int:
         """Serve until `stop`, and say `told` once all are ready; return the status."""
-        async with anyio.create_task_group() as group:
-            for number in range(1, self.count + 1):
-                group.start_soon(self._kept, number)
-            group.start_soon(self._tell, told)
+        with tempfile.TemporaryDirectory(
+            prefix="livery-workers-", ignore_cleanup_errors=True
+        ) as parts:
+            async with anyio.create_task_group() as group:
+                for number in range(1, self.count + 1):
+                    group.start_soon(self._kept, number, Path(parts, str(number)))
+                group.start_soon(self._tell, told)
         return max(self._statuses, default=Status.GRADED)
 
     def stop(self) -> None:
@@ -63,11 +69,12 @@ class Workers:
         if not self._stopping.is_set():
             self.say(told)
 
-    async def _kept(self, number: int) -> None:
+    async def _kept(self, number: int, part: Path) -> None:
         """Have a worker run, and another after it, until all are to end."""
         pause, was_ready = PAUSE_SECONDS, False
         while True:
-            async with _begun(self.words, self.listening.fileno()) as worker:
+            words = [*self.words, "--part", str(part)]
+            async with _begun(words, self.listening.fileno()) as worker:
                 is_ready = await self._attended(worker, first=not was_ready)
             status = _to_status(worker.returncode)
             if self._stopping.is_set():

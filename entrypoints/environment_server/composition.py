@@ -99,6 +99,7 @@ async def open_environment_server(
                 routes=routes.routes(),
                 drain=served.drain,
                 grace_seconds=settings.shutdown_grace_seconds,
+                parts=foundation.parts,
             )
 
 

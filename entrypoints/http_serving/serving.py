@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...ports.required.faults import Fault
+from ..worker_parts import WorkerParts
 
 KEEP_ALIVE_SECONDS: Final = 75.0
 """How long an idle connection is kept: longer than NeMo Gym's client keeps it (15)."""
@@ -56,6 +57,8 @@ class Served:
     drain: Callable[[], Awaitable[None]]
     """Ends what is under way; it runs while the server still answers."""
     grace_seconds: float
+    parts: WorkerParts | None = None
+    """What this process tells of itself beside others; None where it cannot have any."""
 
 
 def listen(host: str, port: int) -> socket.socket:

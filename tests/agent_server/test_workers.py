@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several workers behind one address: any answers, and one that dies is followed."""
 
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -55,6 +56,24 @@ def test_any_worker_answers_and_a_killed_one_is_followed(ground: Ground) -> None
     assert status == 0
     assert "another follows" in (ground.folder / "log").read_text()
     assert list((ground.folder / "state" / "sandboxes").iterdir()) == []
+
+
+def test_whichever_worker_is_asked_tells_what_all_have_done(ground: Ground) -> None:
+    with ground.logged_server(ground.folder / "log", "--workers", "2") as server:
+        server.seeded()
+        page = server.client.get("/metrics").text
+
+    begun = re.findall(
+        r'^livery_sessions_begun_total{participant="agent",worker="(\d)"} (\S+)$',
+        page,
+        re.MULTILINE,
+    )
+    assert sorted(worker for worker, _ in begun) == ["1", "2"]
+    assert sum(float(count) for _, count in begun) == 1.0
+    assert re.findall(r"^livery_worker_up{.*} (\S+)$", page, re.MULTILINE) == [
+        "1.0",
+        "1.0",
+    ]
 
 
 def test_workers_end_with_the_process_that_follows_them(ground: Ground) -> None:
