@@ -31,7 +31,7 @@ NEMO_GYM := nemo-gym==0.7.0
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test check fast-tests test-peers test-long bench simulate explore cases clean
+.PHONY: help run test check fast-tests test-peers test-long bench simulate soak explore cases clean
 
 help: ## Tell what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s%s\n", $$1, $$2 }'
@@ -68,6 +68,9 @@ bench: .venv/ready-to-test ## Measure against floors measured in the same run
 
 simulate: .venv/ready-to-test ## Play the simulation: SEEDS=0-9999, or MINUTES=10, on all cores
 	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEEDS)$(MINUTES),,--minutes 1)
+
+soak: .venv/ready-to-test ## Real servers and Docker with faults between all parts: MINUTES=30
+	$(BIN)/python -m tests.soak $(or $(MINUTES),5) $(SOAK_ARGS)
 
 explore: .venv/ready-to-test ## Walk the small world of each decider, every state once
 	$(BIN)/python -m tests.exploration $(EXPLORE_ARGS)

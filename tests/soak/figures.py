@@ -32,6 +32,8 @@ class Sample:
     at: float
     mib: float
     descriptors: int
+    cpu: float = 0.0
+    """Seconds of processor time that it has used."""
 
 
 @attrs.define
@@ -80,12 +82,21 @@ async def sample(servers: Iterable[Server], series: list[Series], every: float) 
     while True:
         for process, one in zip(processes, series, strict=True):
             try:
-                mib = process.memory_info().rss / 2**20
-                seen = Sample(anyio.current_time(), mib, process.num_fds())
+                seen = _look(process)
             except psutil.NoSuchProcess:
                 continue
             one.samples.append(seen)
         await anyio.sleep(every)
+
+
+def _look(process: psutil.Process) -> Sample:
+    spent = process.cpu_times()
+    return Sample(
+        at=anyio.current_time(),
+        mib=process.memory_info().rss / 2**20,
+        descriptors=process.num_fds(),
+        cpu=spent.user + spent.system,
+    )
 
 
 def every_seconds(seconds: float) -> float:

@@ -13,7 +13,6 @@ from .figures import (
     DESCRIPTORS_PER_HOUR_MAX,
     JUDGED_SECONDS,
     MIB_PER_HOUR_MAX,
-    WARM_UP_SHARE,
     Series,
     not_at_rest,
 )
@@ -79,9 +78,7 @@ class Report:
     @property
     def judges_growth(self) -> bool:
         """Whether it was long enough for a slope to say something."""
-        return self.seconds * (1 - WARM_UP_SHARE) >= JUDGED_SECONDS * (
-            1 - WARM_UP_SHARE
-        )
+        return self.seconds >= JUDGED_SECONDS
 
     def _growth(self) -> Iterator[str]:
         if not self.judges_growth:
@@ -121,12 +118,12 @@ class Report:
         yield ""
         yield from self._counted_outside()
         yield ""
-        yield "processes          MiB first  at last   MiB/h  descriptors      /h"
+        yield "processes            CPU s  MiB first  at last   MiB/h  descriptors      /h"
         for one in self.series:
             if one.samples:
                 first, last = one.samples[0], one.samples[-1]
                 yield (
-                    f"  {one.name:16} {first.mib:9.1f} {last.mib:8.1f}"
+                    f"  {one.name:16} {last.cpu - first.cpu:7.1f} {first.mib:10.1f} {last.mib:8.1f}"
                     f" {one.mib_per_hour:7.1f} {first.descriptors:5} {last.descriptors:5}"
                     f" {one.descriptors_per_hour:7.1f}"
                 )
