@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serve an application with Hypercorn until it is told to stop.
 
-What Hypercorn waits for at its end differs between versions of Python, so its end is
-bounded here: after the grace it is cancelled, and its connections with it.
+Its end is bounded: after the grace it is cancelled, and its connections with it.
 """
 
 import logging
@@ -13,7 +12,6 @@ from typing import Final, cast
 
 import anyio
 import attrs
-from hypercorn.asyncio import serve  # pyright: ignore[reportUnknownVariableType]
 from hypercorn.config import Config
 from hypercorn.typing import ASGIFramework
 from starlette.routing import BaseRoute
@@ -21,11 +19,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...ports.required.faults import Fault
 from ..worker_parts import WorkerParts
+from .connections import BACKLOG, serve_connections
 
 KEEP_ALIVE_SECONDS: Final = 75.0
 """How long an idle connection is kept: longer than NeMo Gym's client keeps it (15)."""
 REQUESTS_OF_A_CONNECTION_MAX: Final = 1_000_000
-BACKLOG: Final = 512
 DRAIN_SECONDS: Final = 10.0
 """How long the rest of a body that nobody wants is taken in."""
 CLOSING_HEADER: Final = (b"connection", b"close")
@@ -94,11 +92,9 @@ async def serve_until(
     `drain` runs while the server still answers. All of that ends with the grace.
     """
     config = Config()
-    config.bind = [f"fd://{listening.detach()}"]
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")
     config.loglevel = "WARNING"
-    config.backlog = BACKLOG
     config.include_server_header = False
     config.keep_alive_timeout = KEEP_ALIVE_SECONDS
     config.keep_alive_max_requests = REQUESTS_OF_A_CONNECTION_MAX
@@ -114,16 +110,11 @@ async def serve_until(
         await anyio.sleep(CLOSING_SECONDS)
         group.cancel_scope.cancel()
 
-    async def served() -> None:
-        framework = cast(ASGIFramework, read_to_the_end(app))
-        await serve(framework, config, shutdown_trigger=drained.wait, mode="asgi")
-        group.cancel_scope.cancel()
-
     async with anyio.create_task_group() as group:
         group.start_soon(in_order)
-        # In a task of its own: the end of Hypercorn's task group leaves the task that
-        # it ran in counted as cancelled.
-        group.start_soon(served)
+        framework = cast(ASGIFramework, read_to_the_end(app))
+        await serve_connections(framework, config, listening, drained.wait)
+        group.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -163,14 +154,9 @@ def read_to_the_end(app: ASGIApp, drain_seconds: float = DRAIN_SECONDS) -> ASGIA
     That is done before the answer goes out: Hypercorn closes a connection whose answer
     is complete before its request, and the client's next request would meet the end of
     it. One whose body does not end in time is told that the connection will be closed.
-    What the application stands on is open before it is served, so its lifespan is
-    empty.
     """
 
     async def reading(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _live(receive, send)
-            return
         ended = False
 
         async def noted() -> Message:
@@ -195,15 +181,3 @@ def read_to_the_end(app: ASGIApp, drain_seconds: float = DRAIN_SECONDS) -> ASGIA
         await drained()
 
     return reading
-
-
-async def _live(receive: Receive, send: Send) -> None:
-    """Answer the lifespan, and be over in the same moment that the end is answered.
-
-    Hypercorn cancels whoever is not, and takes that for a cancellation of its own.
-    """
-    while True:
-        kind = (await receive())["type"]
-        await send({"type": f"{kind}.complete"})
-        if kind == "lifespan.shutdown":
-            return
