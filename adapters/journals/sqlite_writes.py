@@ -150,6 +150,7 @@ class _Batch:
     )
     """Streams by id: their version and whether they are open."""
     _events: list[Row] = attrs.field(factory=list[Row], init=False)
+    _removed: list[Row] = attrs.field(factory=list[Row], init=False)
 
     def begin(self, stream: int, name: Name) -> None:
         """Add a stream that was not there."""
@@ -164,9 +165,9 @@ class _Batch:
 
     def remove(self, stream: int) -> None:
         """Remove a stream, with what this batch may have added to it."""
-        self.flush()
-        self.connection.execute("DELETE FROM events WHERE stream = ?", (stream,))
-        self.connection.execute("DELETE FROM streams WHERE id = ?", (stream,))
+        if stream in self._stands:
+            self.flush()
+        self._removed.append((stream,))
 
     def flush(self) -> None:
         """Write what was added so far."""
@@ -177,10 +178,13 @@ class _Batch:
                 begun.append((stream, *self._begun[stream], version, is_open))
             else:
                 moved.append((stream, version, is_open))
+        # First of all: a name that is free again may have been begun anew.
+        self._write(_SQL_REMOVE_EVENTS, self._removed)
+        self._write(_SQL_REMOVE, self._removed)
         self._write(_SQL_BEGIN, begun)
         self._write(_SQL_MOVE, moved)
         self._write(_SQL_EVENTS, self._events)
-        for written in (self._begun, self._stands, self._events):
+        for written in (self._begun, self._stands, self._events, self._removed):
             written.clear()
 
     def _write(self, statements: dict[int, str], rows: Sequence[Row]) -> None:
@@ -220,6 +224,10 @@ _SQL_MOVE: Final = _for_rows(
     " FROM moved WHERE streams.id = moved.id",
     3,
 )
+_SQL_REMOVE_EVENTS: Final = _for_rows(
+    "DELETE FROM events WHERE stream IN (VALUES {rows})", 1
+)
+_SQL_REMOVE: Final = _for_rows("DELETE FROM streams WHERE id IN (VALUES {rows})", 1)
 _SQL_EVENTS: Final = _for_rows(
     "INSERT INTO events (stream, version, kind, body) VALUES {rows}", 4
 )

@@ -85,11 +85,11 @@ class AdmitOverWorkers:
             return False
         number: int | None = None
         try:
-            async with self._turn:
-                with anyio.CancelScope(shield=True):
-                    number = await self.shared.take(ticket)
-                    if number is not None:
-                        self._taken[ticket] = number
+            # In no turn: as long as there are places, several look at the same time.
+            with anyio.CancelScope(shield=True):
+                number = await self.shared.take(ticket)
+                if number is not None:
+                    self._taken[ticket] = number
         except BaseException:
             self.queue.leave(ticket)
             raise
