@@ -2,11 +2,12 @@
 """Tasks and the episodes that attempt them, by name."""
 
 import re
+from functools import cached_property
 from typing import ClassVar, Final
 
 import attrs
 
-from .digests import Json
+from .digests import Json, RequestDigest, digest_of
 from .refusals import Refusal
 
 ROLLOUT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -83,3 +84,8 @@ class Task:
     """The request for the agent."""
     task_data: dict[str, Json]
     """The data for the grader, which the agent never receives."""
+
+    @cached_property
+    def request(self) -> RequestDigest:
+        """What makes two runs of a task the same request."""
+        return digest_of([self.responses_create_params, self.task_data])

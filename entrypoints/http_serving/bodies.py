@@ -21,6 +21,8 @@ Place = tuple[str | int, ...]
 
 ID_CHARACTERS_MAX: Final = 512
 NUMBER_MAX: Final = 2**31 - 1
+ESCAPE: Final = "\\u"
+"""How half a character is written: UTF-8 alone has no way to."""
 
 NAME: Final[Schema] = {
     "type": "string",
@@ -108,9 +110,11 @@ def read_body(body: bytes, schema: Schema) -> Mapping[str, Json]:
     if not body:
         raise BodyRefused((Mistake("missing", (), "Field required", None),))
     try:
-        value = json.loads(body.decode(), parse_constant=_no_number)
-        # A text that is half a character cannot be written down anywhere.
-        json.dumps(value, ensure_ascii=False).encode()
+        text = body.decode()
+        value = json.loads(text, parse_constant=_no_number)
+        if ESCAPE in text:
+            # A text that is half a character cannot be written down anywhere.
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         told = Mistake(
             "json_invalid", (), "JSON decode error", {}, {"error": _why(error)}

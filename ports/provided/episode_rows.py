@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from ...domain.activations import Outcome
-from ...domain.digests import Json, RequestDigest, digest_of
+from ...domain.digests import Json
 from ...domain.episodes import EpisodePhase, Participant
 from ...domain.failures import Failure, Stage
-from ...domain.tasks import EpisodeId, Task, TaskId
+from ...domain.tasks import EpisodeId, TaskId
 from ..required.participants import ParticipantFailed, Turn
 
 _STAGES: Final[Mapping[EpisodePhase, Stage]] = {
@@ -52,7 +52,7 @@ def to_row(
 def to_result(
     text: str | None,
     seconds: Mapping[str, float],
-    turn: str | None,
+    turn: Turn | None,
 ) -> Mapping[str, Json] | None:
     """Return a verified result with its times here, and the program that was used."""
     if text is None:
@@ -61,7 +61,7 @@ def to_result(
     known = result.get("livery")
     more = known if isinstance(known, dict) else {}
     rounded = {stage: round(time, 6) for stage, time in seconds.items()}
-    runtime = None if turn is None else to_turn(turn).runtime
+    runtime = None if turn is None else turn.runtime
     told = {} if runtime is None else {"runtime": runtime}
     return {**result, "livery": {**more, "seconds": rounded, **told}}
 
@@ -75,11 +75,6 @@ def with_seconds(row: Row, stage: str, seconds: float) -> Row:
     known = told.get("seconds")
     times = {stage: round(seconds, 6), **(known if isinstance(known, Mapping) else {})}
     return {**row, "result": {**result, "livery": {**told, "seconds": times}}}
-
-
-def request_digest_of(task: Task) -> RequestDigest:
-    """Return what makes two runs of a task the same request."""
-    return digest_of([task.responses_create_params, task.task_data])
 
 
 def from_turn(turn: Turn) -> str:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final
 
 import anyio
@@ -74,7 +75,6 @@ from .episode_rows import (
     Row,
     failure_of,
     from_turn,
-    request_digest_of,
     stage_of,
     to_result,
     to_row,
@@ -118,8 +118,7 @@ class RunEpisode:
     ) -> Row:
         """Run the episode to its end and return its row.
 
-        Cancelling `scope` ends it early with a failure `cancelled`; it is cleaned up
-        and has a row like any other.
+        Cancelling `scope` ends it early: cleaned up, with the failure `cancelled`.
 
         Raises:
             EpisodeConflict: The episode's name stands for another request.
@@ -226,7 +225,7 @@ class _Running:
         queue = QueueEpisode(
             episode=self.episode,
             task=self.task.task_id,
-            request=request_digest_of(self.task),
+            request=self.task.request,
             holder=None if self.use.holders is None else self.use.holders.own,
             at=self._now(),
         )
@@ -366,12 +365,13 @@ class _Running:
 
     def _row(self, failure: Failure | None, result: str | None) -> Row:
         response = self.standing.state.response
+        turn = None if response is None else to_turn(response)
         return to_row(
             self.episode,
             self.task.task_id,
-            result=to_result(result, self.seconds, response),
+            result=to_result(result, self.seconds, turn),
             failure=failure,
-            response=None if response is None else to_turn(response).response,
+            response=None if turn is None else turn.response,
         )
 
     def _failure(
@@ -386,11 +386,11 @@ class _Running:
     def _timed(self, stage: str) -> StageTimed:
         return StageTimed(clock=self.use.clock, seconds=self.seconds, stage=stage)
 
-    @property
+    @cached_property
     def _resources_session(self) -> ResourcesSessionId:
         return ResourcesSessionId(self._session(Participant.RESOURCES))
 
-    @property
+    @cached_property
     def _agent_session(self) -> AgentSessionId:
         return AgentSessionId(self._session(Participant.AGENT))
 

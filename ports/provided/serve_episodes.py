@@ -36,7 +36,7 @@ from ..required.journal import Stream, StreamMoved, episode_stream
 from ..required.participants import ParticipantFailed
 from .admit_episodes import AdmitEpisodes
 from .carry_out import Standing, carry_out, read_state
-from .episode_rows import Row, failure_of, request_digest_of, to_row, with_seconds
+from .episode_rows import Row, failure_of, to_row, with_seconds
 from .log_context import logged_as
 from .run_episode import RunEpisode
 from .shared_calls import SharedCalls
@@ -110,10 +110,9 @@ class ServedEpisodes:
             raise AdmissionIsShut(ticket=Ticket(episode.key))
         if not self.once:
             return await self._anew(episode, task)
-        digest = request_digest_of(task)
-        with self._noted(episode, digest):
+        with self._noted(episode, task.request):
             return await self.calls(
-                (episode, task.task_id, digest),
+                (episode, task.task_id, task.request),
                 lambda: self._run(episode, task),
                 linger_seconds=self.patience.disconnect_grace_seconds,
             )
@@ -219,7 +218,7 @@ class ServedEpisodes:
         queue = QueueEpisode(
             episode=episode,
             task=task.task_id,
-            request=request_digest_of(task),
+            request=task.request,
             at=run.clock.now(),
         )
         DECIDER.decide(standing.state, queue)

@@ -19,7 +19,7 @@ import attrs
 from ...domain.activations import Stillness
 from ...domain.admissions import AdmissionIsShut, Ticket
 from ...domain.deciders import Instant
-from ...domain.digests import Json, digest_of
+from ...domain.digests import Json
 from ...domain.refusals import Refusal
 from ...domain.resources_sessions import (
     ResourcesNotUsable,
@@ -109,7 +109,6 @@ class ServedResources:
             Refusal, Fault: As `ResourcesSessions.seed` says.
         """
         self.check_open()
-        key = digest_of([task.task_id.taskset, task.task_id.task_id, task.task_data])
 
         async def work() -> OpenResources:
             with logged_as(episode=episode.key, session=session):
@@ -122,9 +121,8 @@ class ServedResources:
                 self.used(session)
                 return opened
 
-        return await self.calls(
-            ("seed", session, episode, key), work, linger_seconds=None
-        )
+        key = ("seed", session, episode, task.task_id, task.request)
+        return await self.calls(key, work, linger_seconds=None)
 
     async def verify(
         self,
@@ -147,7 +145,7 @@ class ServedResources:
                     session, task, turn, stillness=stillness
                 )
 
-        key = ("verify", session, digest_of(turn.response))
+        key = ("verify", session, turn.answer)
         return await self.calls(key, work, linger_seconds=None)
 
     async def close(

@@ -25,7 +25,7 @@ from ...domain.agent_sessions import (
     SessionPhase,
 )
 from ...domain.deciders import Instant
-from ...domain.digests import Json
+from ...domain.digests import Json, RequestDigest
 from ...domain.refusals import Refusal
 from ...domain.requests import request_digest
 from ...domain.tasks import EpisodeId
@@ -137,9 +137,10 @@ class ServedSessions:
             Refusal, Fault: As `AgentSessions.activate` says.
         """
         self._check_open(session)
+        digest = request_digest(parameters)
         return await self.calls(
-            ("activate", session, request_digest(parameters)),
-            lambda: self._activate(session, parameters, model_prefix),
+            ("activate", session, digest),
+            lambda: self._activate(session, parameters, model_prefix, digest),
             linger_seconds=self.patience.disconnect_grace_seconds,
             wanted=lambda: self._is_awaited(session),
         )
@@ -215,6 +216,7 @@ class ServedSessions:
         session: AgentSessionId,
         parameters: Mapping[str, Json],
         model_prefix: str,
+        digest: RequestDigest,
     ) -> Ending:
         with logged_as(session=session):
             closed = (await self.sessions.known(session)).state.closed
@@ -224,7 +226,7 @@ class ServedSessions:
                 self.admit.keep(Ticket(session))
             try:
                 return await self.sessions.activate(
-                    session, parameters, model_prefix=model_prefix
+                    session, parameters, model_prefix=model_prefix, digest=digest
                 )
             finally:
                 self._follow(session)
@@ -254,9 +256,7 @@ class ServedSessions:
         try:
             return await self.sessions.elsewhere.is_awaited(session)
         except Fault as fault:
-            log.warning(
-                "Whether session %s is waited for is unknown: %s", session, fault
-            )
+            log.warning("Who waits for session %s is unknown: %s", session, fault)
             return True
 
     def _check_open(self, session: AgentSessionId) -> None:

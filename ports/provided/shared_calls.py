@@ -8,6 +8,7 @@ longer, and nobody has come back by then.
 
 import logging
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import nullcontext
 from typing import Generic, TypeVar, cast
 
 import anyio
@@ -29,16 +30,23 @@ async def _unwanted() -> bool:
 class _Call(Generic[T]):
     """Work under way."""
 
-    linger_seconds: float | None
-    """How long it goes on without a caller; None: to its end."""
-    wanted: Wanted
-    scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
+    lingers: "_Lingers | None"
+    """How it ends without a caller; None: it goes on to its end."""
     done: anyio.Event = attrs.field(factory=anyio.Event)
     result: tuple[T] | None = None
     error: Exception | None = None
     callers: int = 0
     visits: int = 0
     """How often somebody came; tells who left last."""
+
+
+@attrs.frozen
+class _Lingers:
+    """What is cancelled when nobody has come back in time."""
+
+    seconds: float
+    wanted: Wanted
+    scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
 
 
 @attrs.frozen
@@ -72,9 +80,10 @@ class SharedCalls:
         while True:
             call = cast("_Call[T] | None", self._calls.get(key))
             if call is None:
-                made: _Call[T] = _Call(
-                    linger_seconds, wanted
-                )  # `_Call[T]()` costs twice.
+                lingers = None
+                if linger_seconds is not None:
+                    lingers = _Lingers(linger_seconds, wanted)
+                made: _Call[T] = _Call(lingers)  # `_Call[T]()` costs twice.
                 call = made
                 self._calls[key] = cast("_Call[object]", call)
                 self.group.start_soon(self._carry, key, call, work)
@@ -92,27 +101,27 @@ class SharedCalls:
             await call.done.wait()
         finally:
             call.callers -= 1
-            if not call.callers and not call.done.is_set():
-                self.group.start_soon(self._linger, call, call.visits)
+            left = not call.callers and not call.done.is_set()
+            if left and call.lingers is not None:
+                self.group.start_soon(self._linger, call, call.lingers, call.visits)
 
-    async def _linger(self, call: _Call[T], visits: int) -> None:
-        if call.linger_seconds is None:
-            return
+    async def _linger(self, call: _Call[T], lingers: _Lingers, visits: int) -> None:
         while True:
-            with anyio.move_on_after(call.linger_seconds):
+            with anyio.move_on_after(lingers.seconds):
                 await call.done.wait()
             if call.visits != visits or call.done.is_set():
                 return
-            if not await call.wanted():
+            if not await lingers.wanted():
                 break
         # Who came while that was asked is not left alone.
         if call.visits == visits and not call.done.is_set():
             log.warning("Nobody asked for it any more: what runs is cancelled")
-            call.scope.cancel()
+            lingers.scope.cancel()
 
     async def _carry(self, key: Hashable, call: _Call[T], work: Work[T]) -> None:
         try:
-            with call.scope:
+            # Without a scope where nobody cancels it: most of an episode's calls.
+            with nullcontext() if call.lingers is None else call.lingers.scope:
                 call.result = (await work(),)
         except Exception as error:
             call.error = error

@@ -6,13 +6,14 @@ may be in this process or at the other end of NeMo Gym's session protocol.
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import ClassVar, Protocol
 
 import attrs
 
 from ...domain.activations import Outcome, Stillness
 from ...domain.agent_sessions import AgentSessionId
-from ...domain.digests import Json
+from ...domain.digests import Json, RequestDigest, digest_of
 from ...domain.failures import FailureKind
 from ...domain.resources_sessions import ResourcesSessionId
 from ...domain.tasks import EpisodeId, Task, TaskId
@@ -48,6 +49,11 @@ class Turn:
     """The program that was brought for it, where that is known."""
     seconds: float = 0.0
     """How long its run took, where that is known; else 0."""
+
+    @cached_property
+    def answer(self) -> RequestDigest:
+        """What makes two turns the same answer: the digest of the response."""
+        return digest_of(self.response)
 
 
 @attrs.frozen(kw_only=True)

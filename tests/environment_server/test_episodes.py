@@ -12,7 +12,6 @@ from livery.domain.deciders import Instant
 from livery.domain.episodes import DECIDER as EPISODES
 from livery.domain.episodes import QueueEpisode, decide
 from livery.domain.tasks import EpisodeId, Task, TaskId
-from livery.ports.provided.episode_rows import request_digest_of
 from livery.ports.required.journal import episode_stream
 
 from .good_partners import Fleet, World, eventually, fleet, run_body
@@ -418,7 +417,7 @@ async def test_an_episode_of_a_dead_server_is_gone_on_with() -> None:
     queue = QueueEpisode(
         episode=episode,
         task=task.task_id,
-        request=request_digest_of(task),
+        request=task.request,
         holder=Holder("a dead process"),
         at=Instant(1.0),
     )
