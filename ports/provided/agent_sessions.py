@@ -167,6 +167,16 @@ class AgentSessions:
             holder=self.holders.own,
             at=self.clock.now(),
         )
+        if self._needs_nothing(grant):
+            # Nothing is reached or made outside, so no intent of it is needed.
+            ready = MarkReady(claim=None, at=seed.at)
+            stream = agent_session_stream(session)
+            at_once = await carry_out_at_once(
+                self.journal, stream, DECIDER, seed, ready, known=_FRESH
+            )
+            if at_once is not None:
+                await self._opened(session, at_once, grant)
+                return
         known: Standing[AgentSession] | None = _FRESH
         while True:
             standing = await self._carry_out(session, seed, known=known)
@@ -189,16 +199,18 @@ class AgentSessions:
         parameters: Mapping[str, Json],
         *,
         model_prefix: str = "",
+        digest: RequestDigest | None = None,
     ) -> Ending:
         """Run the harness for this request, at most once, and tell how it ended.
 
-        `model_prefix` goes before the paths of its model, where that one knows it.
+        `model_prefix` goes before the paths of its model, where that one knows it;
+        `digest` is the request's, where the caller knows it.
 
         Raises:
             Refusal, Fault: The request is refused, conflicts with another, or nobody
                 can tell what became of it.
         """
-        digest = request_digest(parameters)
+        digest = digest or request_digest(parameters)
         standing = await self.known(session)
         if standing.state.activations.of(digest) is None:
             await self._start(session, standing, digest, parameters, model_prefix)
@@ -348,6 +360,8 @@ class AgentSessions:
 
     async def is_orphan(self, session: AgentSessionId) -> bool:
         """Tell whether the process that had the session in hand has died."""
+        if self._is_in_hand(session):
+            return False
         return await self._holder_died((await self.standing(session)).state)
 
     async def left_running(self, session: AgentSessionId) -> RequestDigest | None:
@@ -422,6 +436,15 @@ class AgentSessions:
                 return
             opened.running = digest
         await self._run(session, opened, activation, fresh=True)
+
+    def _needs_nothing(self, grant: SessionGrant) -> bool:
+        """Whether a session is ready without anything being reached or made for it."""
+        return (
+            grant.access is None
+            and not grant.tools
+            and self.sandboxes.own is None
+            and self.outfit is None
+        )
 
     async def _seeded_before(
         self,

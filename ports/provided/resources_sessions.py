@@ -17,7 +17,7 @@ import anyio
 import attrs
 
 from ...domain.activations import Stillness
-from ...domain.digests import Json, digest_of
+from ...domain.digests import Json
 from ...domain.refusals import Refusal
 from ...domain.resources_sessions import (
     DECIDER,
@@ -352,8 +352,16 @@ class ResourcesSessions:
             await self._build.again(session, task, opened)
             stillness = await self._back.still(session, task, opened, turn, stillness)
         start = StartVerification(
-            request=digest_of(turn.response), stillness=stillness, at=self.clock.now()
+            request=turn.answer, stillness=stillness, at=self.clock.now()
         )
+        if stillness is not None and self._is_judged_at_once(task, opened):
+            # Nothing outside has a part in it, so no intent of it is needed.
+            reply = await self._graded(session, task, turn, opened, stillness)
+            given = self._verdict(reply)
+            done = await self._at_once(session, start, given, known=opened.standing)
+            if done is not None:
+                opened.standing = done
+                return reply
         opened.standing = await self._carry_out(session, start, known=opened.standing)
         verdict = opened.standing.state.verdict
         if verdict is not None:
@@ -362,22 +370,43 @@ class ResourcesSessions:
         assert verification is not None, "it was just started"
         if self.apps is not None and opened.opened is None:
             _, opened.opened = await self.apps.reopen(session)
-        reply = await self.grade(
+        still = verification.stillness
+        reply = await self._graded(session, task, turn, opened, still)
+        given = self._verdict(reply)
+        opened.standing = await self._carry_out(session, given, known=opened.standing)
+        return reply
+
+    def _is_judged_at_once(self, task: Task, opened: OpenResources) -> bool:
+        """Whether the verdict comes from the turn alone, and is not begun yet."""
+        return (
+            self.apps is None
+            and opened.standing.state.phase is ResourcesPhase.READY
+            and not self.grade.looks_inside(task)
+        )
+
+    async def _graded(
+        self,
+        session: ResourcesSessionId,
+        task: Task,
+        turn: Turn,
+        opened: OpenResources,
+        stillness: Stillness,
+    ) -> Mapping[str, Json]:
+        return await self.grade(
             session=str(session),
             episode=episode_of(opened.standing.state),
             task=task,
             turn=turn,
-            stillness=verification.stillness,
+            stillness=stillness,
             held=opened.held,
             spec=self._build.spec(task),
             apps=None if opened.opened is None else opened.opened.apps,
             provider_failure=opened.standing.state.provider_failure,
         )
-        given = GiveVerdict(
-            reply=json.dumps(reply, ensure_ascii=False), at=self.clock.now()
-        )
-        opened.standing = await self._carry_out(session, given, known=opened.standing)
-        return reply
+
+    def _verdict(self, reply: Mapping[str, Json]) -> GiveVerdict:
+        text = json.dumps(reply, ensure_ascii=False)
+        return GiveVerdict(reply=text, at=self.clock.now())
 
     async def _close(
         self, session: ResourcesSessionId, episode: EpisodeId

@@ -22,6 +22,7 @@ import attrs
 from livery.adapters.worlds.desk import DeskWorld
 from livery.domain.claims import ClaimId
 from livery.domain.tasks import Task
+from livery.entrypoints.collector import collected_rarely
 from livery.entrypoints.event_loop import loop_options
 from livery.entrypoints.http_serving.answering import to_application
 from livery.entrypoints.http_serving.serving import (
@@ -238,4 +239,5 @@ async def _open_resources(
 
 
 if __name__ == "__main__":
-    anyio.run(main, *sys.argv[1:], backend_options=dict(loop_options()))
+    with collected_rarely():
+        anyio.run(main, *sys.argv[1:], backend_options=dict(loop_options()))
