@@ -55,7 +55,11 @@ def digest_of(value: Json) -> RequestDigest:
 
 
 _written: Final[Callable[[Json], str]] = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
+    ensure_ascii=False,
+    allow_nan=False,
+    check_circular=False,  # What goes round is a RecursionError all the same.
+    separators=(",", ":"),
+    sort_keys=True,
 ).encode
 _MAY_HOLD_A_FLOAT: Final = re.compile(r"[0-9][.e]")
 """A float has a digit before its point or its exponent; so have a few strings."""

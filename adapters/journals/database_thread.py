@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thread with one database connection, which answers many askers at once.
 
-Whoever asks hands over a piece of work and waits. The thread takes all that is
-waiting, runs it as one batch, and wakes the event loop once for all of them. So
-what a batch costs but once (a commit, a wake-up) is shared by those who ask at the
-same time, and nobody waits for company.
+Whoever asks hands over a piece of work and waits. What is asked in one round of the
+event loop goes to the thread together; that takes all that is waiting, runs it as one
+batch, and wakes the loop once for all of them. So what a batch costs but once (a commit,
+a wake-up) is shared by those who ask at the same time, and nobody waits for company.
 
 An asker that gives up either takes its work back before the thread has it, or
 waits for the batch to end: afterwards it is settled whether it was done.
@@ -23,8 +23,9 @@ import attrs
 from ...ports.required.faults import Fault
 
 BATCH_MAX: Final = 256
-"""How many pieces of work one batch takes. How many may wait has no bound of its
-own: there is one for each task that asks, and no task asks twice at once."""
+"""How many pieces of work go to the thread together; a batch takes no more once it has
+so many. How many may wait has no bound of its own: there is one for each task that asks,
+and no task asks twice at once."""
 END_SECONDS_MAX: Final = 5.0
 
 W = TypeVar("W")
@@ -82,8 +83,10 @@ class DatabaseThread(Generic[C, W, R]):
     """Answers a batch, one answer for each piece; what it raises answers them all."""
     answered: Callable[[W, R], None] = lambda _work, _answer: None
     """Told on the event loop of each answer, also where the asker gave up."""
-    _queue: "SimpleQueue[_Job[W, R] | None]" = attrs.field(
-        factory=SimpleQueue["_Job[W, R] | None"], init=False
+    _round: list[_Job[W, R]] = attrs.field(factory=list["_Job[W, R]"], init=False)
+    """What was asked in this round of the loop."""
+    _queue: "SimpleQueue[list[_Job[W, R]] | None]" = attrs.field(
+        factory=SimpleQueue["list[_Job[W, R]] | None"], init=False
     )
     _taking: threading.Lock = attrs.field(factory=threading.Lock, init=False)
     _thread: threading.Thread | None = attrs.field(default=None, init=False)
@@ -111,6 +114,7 @@ class DatabaseThread(Generic[C, W, R]):
     async def aclose(self) -> None:
         """Let the thread finish what it was asked, close and end."""
         self._closing = True
+        self._pass_on()
         self._queue.put(None)
         # Bounded by the batches that still wait, each by the bounds of `run`.
         with anyio.CancelScope(shield=True):
@@ -146,7 +150,15 @@ class DatabaseThread(Generic[C, W, R]):
         if self._closing:
             # Nobody would ever answer.
             raise AssertionError(f"{self.name} was asked after it was closed")
-        self._queue.put(job)
+        if not self._round:
+            assert self._loop is not None, "who asks has opened it"
+            self._loop.call_soon(self._pass_on)
+        self._round.append(job)
+
+    def _pass_on(self) -> None:
+        for start in range(0, len(self._round), BATCH_MAX):
+            self._queue.put(self._round[start : start + BATCH_MAX])
+        self._round.clear()
 
     def _withdraw(self, job: _Job[W, R]) -> bool:
         with self._taking:
@@ -176,16 +188,16 @@ class DatabaseThread(Generic[C, W, R]):
     def _take(self) -> list[_Job[W, R]]:
         """Return all that waits, at least one; nothing when the end is asked for."""
         batch: list[_Job[W, R]] = []
-        job = self._queue.get()
-        while job is not None:
-            batch.append(job)
-            if len(batch) == BATCH_MAX:
+        jobs = self._queue.get()
+        while jobs is not None:
+            batch += jobs
+            if len(batch) >= BATCH_MAX:
                 break
             try:
-                job = self._queue.get_nowait()
+                jobs = self._queue.get_nowait()
             except Empty:
                 break
-        if job is None and batch:
+        if jobs is None and batch:
             self._queue.put(None)  # The end comes after the last batch.
         with self._taking:
             for each in batch:

@@ -177,7 +177,7 @@ _WRONG: Final = (
 """What JSON, cattrs and the classes raise for a record that does not fit."""
 
 _written: Final[Callable[[object], str]] = json.JSONEncoder(
-    allow_nan=False, separators=(",", ":")
+    allow_nan=False, separators=(",", ":"), check_circular=False
 ).encode
 
 
