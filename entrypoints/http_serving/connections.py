@@ -17,15 +17,61 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
-from hypercorn.typing import ASGIFramework
+from hypercorn.events import Closed, Event, RawData
+from hypercorn.typing import AppWrapper, ASGIFramework
 
 BACKLOG: Final = 512
+PIECES_BYTES_MAX: Final = 64 * 1024
+"""How much is held back at most for what comes in the same round."""
 CUT_OFF_SECONDS: Final = 0.25
 """How long connections may take to end that are cut off."""
 
 
 class Connection(TCPServer):
-    """One connection, over when nothing more comes and what came was answered."""
+    """One connection, over when nothing more comes and what came was answered.
+
+    What is sent in one round of the loop goes out together: a head with its body.
+    """
+
+    def __init__(
+        self,
+        app: AppWrapper,
+        config: Config,
+        context: WorkerContext,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        """Begin, in the running event loop."""
+        loop = asyncio.get_running_loop()
+        super().__init__(app, loop, config, context, {}, reader, writer)
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    async def protocol_send(self, event: Event) -> None:
+        """Send a piece soon, or act on what else the protocol tells."""
+        if not isinstance(event, RawData):
+            self._send_pieces()
+            await super().protocol_send(event)
+            return
+        if not self._pieces:
+            self.loop.call_soon(self._send_pieces)
+        self._pieces.append(event.data)
+        self._size += len(event.data)
+        if self._size > PIECES_BYTES_MAX:
+            self._send_pieces()
+        try:
+            await self.writer.drain()
+        except (ConnectionError, RuntimeError):
+            await self.protocol.handle(Closed())
+
+    def _send_pieces(self) -> None:
+        if self._size and not self.writer.is_closing():
+            self.writer.writelines(self._pieces)
+        self._pieces, self._size = [], 0
+
+    async def _close(self) -> None:
+        self._send_pieces()
+        await super()._close()
 
     async def _read_data(self) -> None:
         await super()._read_data()
@@ -43,7 +89,6 @@ async def serve_connections(
     Cancelled, it closes all connections.
     """
     wrapped, context = ASGIWrapper(app), WorkerContext(None)
-    loop = asyncio.get_running_loop()
     serving: set[asyncio.Task[None]] = set()
 
     async def connected(
@@ -55,7 +100,7 @@ async def serve_connections(
         task.add_done_callback(serving.discard)
         # asyncio takes a connection's task that was cancelled for a fault, and logs it.
         with suppress(asyncio.CancelledError):
-            await Connection(wrapped, loop, config, context, {}, reader, writer)
+            await Connection(wrapped, config, context, reader, writer)
 
     server = await asyncio.start_server(connected, sock=listening, backlog=BACKLOG)
     try:

@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections of a server: kept for who stays, and gone when their caller has left."""
 
+import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import cast
 
 import anyio
 import attrs
 import psutil
 import pytest
 from anyio.abc import SocketStream
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.asyncio.worker_context import WorkerContext
+from hypercorn.config import Config
+from hypercorn.typing import ASGIFramework
 from starlette.types import Receive, Scope, Send
 
+from livery.entrypoints.http_serving.connections import PIECES_BYTES_MAX, Connection
 from livery.entrypoints.http_serving.serving import (
     KEEP_ALIVE_SECONDS,
     listen,
@@ -153,3 +161,89 @@ async def test_a_request_that_never_ends_is_cut_off_by_the_grace() -> None:
         async for piece in caller:
             assert b"ok" not in piece
     await caller.aclose()
+
+
+@attrs.define
+class Wire:
+    """Takes what a connection writes, and counts how often; it is its socket as well."""
+
+    writes: list[bytes] = attrs.field(factory=list[bytes])
+    closing: bool = False
+    family: int = socket.AF_INET
+
+    def get_extra_info(self, name: str) -> "Wire | None":
+        return self if name == "socket" else None
+
+    def getpeername(self) -> tuple[str, int]:
+        return "127.0.0.1", 1
+
+    getsockname = getpeername
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def writelines(self, pieces: list[bytes]) -> None:
+        self.writes.append(b"".join(pieces))
+
+    async def drain(self) -> None:
+        if self.closing:
+            raise ConnectionResetError
+
+    def write_eof(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closing = True
+
+    async def wait_closed(self) -> None:
+        pass
+
+
+async def written(body: bytes, wire: Wire) -> list[bytes]:
+    """Return what is written to a connection that is asked once for a body in halves."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        size = str(len(body)).encode()
+        headers = [(b"content-length", size)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        half = len(body) // 2
+        message = {"type": "http.response.body", "body": body[:half], "more_body": True}
+        await send(message)
+        await send({"type": "http.response.body", "body": body[half:]})
+
+    reader = asyncio.StreamReader()
+    reader.feed_data(ASK)
+    config = Config()
+    connection = Connection(
+        ASGIWrapper(cast(ASGIFramework, app)),
+        config,
+        WorkerContext(None),
+        reader,
+        cast(asyncio.StreamWriter, wire),
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(connection.run)
+        with anyio.fail_after(WAIT_SECONDS):
+            while not (wire.closing or b"".join(wire.writes).endswith(body)):  # noqa: ASYNC110
+                await anyio.sleep(LOOK_SECONDS)
+        reader.feed_eof()
+    return wire.writes
+
+
+async def test_a_head_goes_out_with_its_body() -> None:
+    writes = await written(b"ok", Wire())
+
+    assert len(writes) == 1
+
+
+async def test_what_is_much_is_not_held_back() -> None:
+    body = b"o" * (4 * PIECES_BYTES_MAX)
+
+    writes = await written(body, Wire())
+
+    assert len(writes) == 2
+    assert b"".join(writes).endswith(body)
+
+
+async def test_nothing_is_written_to_a_caller_who_is_gone() -> None:
+    assert await written(b"ok", Wire(closing=True)) == []
