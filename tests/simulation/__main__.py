@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import attrs
+
 from .kept_seeds import keep_seed, kept_seeds
 from .playing import Tally, play_on_all_cores
 from .shrinking import shrunk
@@ -35,6 +37,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("stories", nargs="*", type=int, metavar="SEED")
     parser.add_argument("--seeds", metavar="FIRST-LAST")
     parser.add_argument("--minutes", type=float)
+    parser.add_argument(
+        "--tell-every", type=int, metavar="SEEDS", help="tell how it stands meanwhile"
+    )
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args(words)
     for seed in asked.stories:
@@ -44,10 +49,28 @@ def main(words: Sequence[str]) -> int:
     begun = time.monotonic()
     until = None if asked.minutes is None else begun + 60 * asked.minutes
     seeds = itertools.chain(kept_seeds(), _seeds(asked.seeds))
-    tally = play_on_all_cores(seeds, cores=asked.cores, until=until)
+    tally = play_on_all_cores(
+        seeds, cores=asked.cores, until=until, told=_Progress(asked.tell_every).tell
+    )
     print(tally)
     print(f"{time.monotonic() - begun:.0f} s on {asked.cores} cores")
     return _told(tally)
+
+
+@attrs.define
+class _Progress:
+    """Tells how it stands each time that so many more seeds were played."""
+
+    every: int | None
+    _next: int = 0
+
+    def tell(self, tally: Tally) -> None:
+        if self.every is None or tally.seeds < self._next + self.every:
+            return
+        self._next = tally.seeds // self.every * self.every
+        print(f"{time.strftime('%H:%M:%S')}\n{tally}", flush=True)
+        for seed, fault in tally.broken:
+            print(f"seed {seed}: {fault}", flush=True)
 
 
 def _seeds(words: str | None) -> Iterator[int]:

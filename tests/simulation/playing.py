@@ -4,7 +4,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import Final
 
@@ -77,9 +77,16 @@ def play(seeds: Iterable[int]) -> Tally:
 
 
 def play_on_all_cores(
-    seeds: Iterator[int], *, cores: int, until: float | None = None
+    seeds: Iterator[int],
+    *,
+    cores: int,
+    until: float | None = None,
+    told: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Play seeds until there are none, or until that moment of `time.monotonic`."""
+    """Play seeds until there are none, or until that moment of `time.monotonic`.
+
+    `told` is told the tally each time that it has grown.
+    """
     tally = Tally()
     with ProcessPoolExecutor(cores) as pool:
         playing: set[Future[Tally]] = set()
@@ -94,3 +101,4 @@ def play_on_all_cores(
             done, playing = wait(playing, return_when=FIRST_COMPLETED)
             for future in done:
                 tally.add(future.result())
+            told(tally)
