@@ -118,12 +118,11 @@ class Outside:
         return now
 
     def catch_up(self, now: float) -> None:
-        """Let what is due by now come about."""
-        due = sorted(
-            (each for each in self.coming if each[0] <= now), key=lambda each: each[0]
-        )
-        self.coming[:] = [each for each in self.coming if each[0] > now]
-        for moment, label, spec in due:
+        """Let what is due by now come about, and what comes of that."""
+        while due := [each for each in self.coming if each[0] <= now]:
+            first = min(due, key=lambda each: each[0])
+            self.coming.remove(first)
+            moment, label, spec = first
             if self.live(label.claim, moment) is None:
                 self.make(label, spec, moment, late=True)
         for box in self.launching:
