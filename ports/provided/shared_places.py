@@ -156,13 +156,13 @@ class SharedPlaces:
             held = standing.state.taken
             if held is not None and await self._is_needed(held, alive):
                 continue
-            self._left[number] = standing
-            self._is_free(number)
+            if number in self._others:  # Another look may have been first.
+                self._left[number] = standing
+                self._is_free(number)
 
     def _is_free(self, number: int) -> None:
-        if number in self._others:  # Another look may have been first.
-            self._others.discard(number)
-            heapq.heappush(self._to_try, number)
+        self._others.discard(number)
+        heapq.heappush(self._to_try, number)
 
     async def _is_needed(self, held: PlaceTaken, alive: dict[Holder, bool]) -> bool:
         """Tell whether a place that is not known as ours is another's; `alive` is
