@@ -144,7 +144,8 @@ class AgentRoutes:
         """Return the conflict when the cookie names another session, or a forgotten one."""
         if visitor.session is None:
             return None
-        state = (await self.served.sessions.standing(session)).state
+        # Whether it was forgotten: one that is open here was not, and is not looked up.
+        state = (await self.served.sessions.known(session)).state
         if visitor.session != session:
             return conflict(answers.OTHER_COOKIE, "cookie_mismatch", state.phase)
         if state.phase is SessionPhase.ABSENT:

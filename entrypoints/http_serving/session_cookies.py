@@ -9,6 +9,7 @@ import json
 import uuid
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final, cast
 
 import attrs
@@ -70,6 +71,6 @@ class SessionCookies:
             return {}
         return cast("Mapping[str, object]", found) if isinstance(found, dict) else {}
 
-    @property
+    @cached_property
     def _signer(self) -> TimestampSigner:
         return TimestampSigner(self._secret)

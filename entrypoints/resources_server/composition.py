@@ -80,6 +80,8 @@ STOP_MARGIN_SECONDS: Final = 2.0
 SHUTDOWN_SECONDS_MIN: Final = 3.0
 SANDBOX_GRACE_SECONDS: Final = 2.0
 """What calls under way from sandboxes may take when the server ends."""
+VERDICT_YIELD_SECONDS: Final = 0.01
+"""How long the loop serves others before each verdict of a world with apps, at most."""
 LOOPBACK: Final = "127.0.0.1"
 _NO_PROVIDER: Final = "[resources_server] names no sandbox_provider"
 
@@ -326,6 +328,11 @@ def _sessions(
             artifacts=FolderArtifactStore(artifacts),
             archive_program=program("archive"),
             marks=foundation.ids,
+            turns=TakeTurns(
+                clock=foundation.clock,
+                yield_seconds=VERDICT_YIELD_SECONDS,
+                done="Judged",
+            ),
         ),
         apps=apps,
         stop=StopProcesses(program=program(STOPPER), mark=None if isolated else MARKER),

@@ -8,6 +8,7 @@ sandbox broke is given another one; the agent is not run again for that.
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import anyio
@@ -45,6 +46,7 @@ from .move_tree import TreeNotMoved, export_tree, import_tree
 from .place_files import place_over, whole
 from .release_claim import ReleaseClaim
 from .sandbox_programs import RuntimeMissing
+from .take_turns import TakeTurns
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +79,8 @@ class GradeWork:
     archive_program: bytes
     """The worker script that packs and unpacks a folder inside a sandbox."""
     marks: Ids
+    turns: TakeTurns | None = None
+    """In which apps are judged where many may be at once: a world does it on the loop."""
 
     async def __call__(
         self,
@@ -119,7 +123,8 @@ class GradeWork:
                 stillness=stillness,
             )
             if apps is not None:
-                found = await _of_apps(apps)
+                judge = partial(_of_apps, apps)
+                found = await (judge() if self.turns is None else self.turns(judge))
             elif stillness is Stillness.SANDBOX_GONE and self.looks_inside(task):
                 found = _no_work(turn.reason)
             else:

@@ -35,6 +35,8 @@ class TakeTurns:
     """How long the loop serves others before a turn, at most."""
     check: Callable[[], None] = lambda: None
     """Raises when no turn is to begin any more."""
+    done: str = "Built"
+    """What is logged of a turn that is over."""
     _turn: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
     _waiting: int = attrs.field(default=0, init=False)
 
@@ -57,7 +59,8 @@ class TakeTurns:
                     return await work()
                 finally:
                     log.info(
-                        "Built: %d were before it, waited %.3f s, took %.3f s",
+                        "%s: %d were before it, waited %.3f s, took %.3f s",
+                        self.done,
                         place,
                         began - asked,
                         self.clock.monotonic() - began,
