@@ -11,6 +11,7 @@ import attrs
 
 from ..domain.claims import ClaimId
 from ..ports.provided.equip_sessions import EquipSessions
+from ..ports.provided.reap_claims import ReapClaims
 from ..ports.required.artifact_store import ArtifactStore
 from ..ports.required.sandbox_provider import (
     ClaimLabel,
@@ -23,7 +24,8 @@ from .composition import Foundation, Parts, claims_of
 from .outfits import Tailor, open_tailor
 
 RELEASE_SECONDS: Final = 60.0
-"""How long giving back the sandbox of the check may take."""
+"""How long giving back the sandbox of a check may take."""
+USED_BY: Final = "the check before a run"
 
 
 @asynccontextmanager
@@ -89,7 +91,8 @@ async def check_sandbox(
         name = ClaimId(foundation.ids.fresh("check"))
         # Looked for first: a provider that is not there leaves no claim in doubt.
         await provider.find(ClaimLabel(claim=name, owner=foundation.state.owner))
-        held = await claim(name, wanted, used_by="the check before a run")
+        await _give_back_cut_off(foundation, provider)
+        held = await claim(name, wanted, used_by=USED_BY)
         try:
             if outfit is not None:
                 await outfit.check(held.sandbox)
@@ -100,3 +103,20 @@ async def check_sandbox(
                     held.label, reason="the check is over", known=held.standing
                 )
     return Fitted(spec=spec, outfit=outfit)
+
+
+async def _give_back_cut_off(foundation: Foundation, provider: SandboxProvider) -> None:
+    """Give back what a check held whose process was killed.
+
+    Nobody goes on with a check, as is done with episodes: the next one finds it.
+    """
+    reap = ReapClaims(
+        journal=foundation.journal,
+        clock=foundation.clock,
+        providers={provider.name: provider},
+        owner=foundation.state.owner,
+        holders=foundation.holders,
+        list_seconds=RELEASE_SECONDS,
+        release_seconds=RELEASE_SECONDS,
+    )
+    await reap(spare=lambda seen: seen.used_by != USED_BY)

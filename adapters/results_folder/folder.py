@@ -24,6 +24,8 @@ RUN: Final = "run.json"
 RESULTS: Final = "results.jsonl"
 ARTIFACTS: Final = "artifacts"
 LOCK: Final = ".lock"
+PART: Final = ".part-"
+"""How the name of a file begins that is not whole yet: a kill may leave one."""
 FILE_MODE: Final = 0o644
 CARD_MODE: Final = 0o600
 """The settings hold the environment of the sandboxes, in whose values secrets end up
@@ -64,7 +66,9 @@ def check_new(path: Path) -> None:
             str(path), "is not a folder", "Name another with --out."
         )
     try:
-        found = sorted(set(os.listdir(path)) - {LOCK})
+        names = set(os.listdir(path)) - {LOCK}
+        # A kill in the middle of making it may have left its own file half written.
+        found = sorted(name for name in names if not name.startswith(PART + RUN))
     except OSError as error:
         raise _unreadable(path, error) from error
     if RUN in found:
@@ -168,14 +172,26 @@ def _held(path: Path) -> Generator[None]:
             ) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        _drop_parts(path)
         yield
     finally:
         os.close(descriptor)
 
 
+def _drop_parts(path: Path) -> None:
+    """Remove what a kill left half written; who holds the lock writes alone."""
+    try:
+        for part in path.glob(f"{PART}*"):
+            part.unlink()
+    except OSError as error:
+        raise ResultLogUnusable(str(path), error.strerror or str(error)) from error
+
+
 def _write(path: Path, text: str, *, mode: int = FILE_MODE) -> None:
     try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        descriptor, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f"{PART}{path.name}-"
+        )
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)

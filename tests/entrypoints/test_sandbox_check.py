@@ -10,16 +10,27 @@ import pytest
 
 from livery.adapters.artifacts.memory import MemoryArtifactStore
 from livery.adapters.harnesses.nop import NopHarness
-from livery.entrypoints.composition import Foundation, Parts, open_foundation, prepare
+from livery.domain.claims import ClaimId
+from livery.entrypoints.composition import (
+    Foundation,
+    Parts,
+    claims_of,
+    open_foundation,
+    prepare,
+)
 from livery.entrypoints.journal_settings import JournalSettings
 from livery.entrypoints.model_settings import ModelSettings
 from livery.entrypoints.plug_ins import Surroundings
 from livery.entrypoints.run_plan import plan_of
-from livery.entrypoints.sandbox_check import check_sandbox, open_run_tailor
+from livery.entrypoints.sandbox_check import USED_BY, check_sandbox, open_run_tailor
 from livery.entrypoints.settings_reading import SettingsFile
 from livery.entrypoints.state_folder import open_state_folder
 from livery.ports.provided.secret_values import SecretValues
-from livery.ports.required.sandbox_provider import Capability, Unsupported
+from livery.ports.required.sandbox_provider import (
+    Capability,
+    SandboxSpec,
+    Unsupported,
+)
 
 from ..use_cases.outside import BreakableProvider
 from .command_lines import task, task_file
@@ -82,3 +93,28 @@ async def test_what_the_harness_needs_and_nobody_can_do_is_refused_by_name(
 
     assert told.value.capability == Capability.FREEZING.value
     assert provider.made == []
+
+
+async def test_what_a_killed_check_held_is_given_back_by_the_next_and_no_more_than_that(
+    tmp_path: Path,
+) -> None:
+    provider, artifacts = BreakableProvider(), MemoryArtifactStore()
+    killed, living = ClaimId("check-killed"), ClaimId("check-living")
+    episode = ClaimId("of-an-episode")
+    async with prepared(tmp_path, task("open")) as (_, dead):
+        claim, _ = claims_of(dead, provider)
+        await claim(killed, SandboxSpec(), used_by=USED_BY)
+        await claim(episode, SandboxSpec(), used_by="t0.r0.a0")
+
+    async with (
+        prepared(tmp_path, task("open")) as (_, other),
+        prepared(tmp_path, task("open")) as (parts, foundation),
+        open_run_tailor(parts, foundation, artifacts) as tailor,
+    ):
+        claim, _ = claims_of(other, provider)
+        await claim(living, SandboxSpec(), used_by=USED_BY)
+        await check_sandbox(parts, foundation, provider, tailor, artifacts)
+        left = await foundation.journal.open_streams("claims")
+
+    assert set(provider.live) == {living, episode}
+    assert set(left) == {living, episode}

@@ -92,6 +92,48 @@ async def test_a_line_torn_by_a_kill_is_cut_off(tmp_path: Path) -> None:
     assert [record.episode.rollout_id for record in records] == ["a", "b"]
 
 
+async def test_what_a_kill_left_half_written_keeps_no_run_from_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run"
+    path.mkdir()
+    half = path / ".part-run.json-k1ll3d__"
+    half.write_text('{"run"')
+
+    with make_results_folder(path, CARD):
+        left_by_begin = half.exists()
+        half.write_text("{")
+    with open_results_folder(path) as folder:
+        names = sorted(os.listdir(path))
+
+    assert not left_by_begin
+    assert names == [".lock", "results.jsonl", "run.json"]
+    assert folder.card == CARD
+
+
+def test_somebody_s_own_half_file_is_left_alone(tmp_path: Path) -> None:
+    theirs = tmp_path / ".part-thesis"
+    theirs.write_text("chapter")
+
+    with pytest.raises(ResultsFolderRefused, match=r"it holds \.part-thesis"):
+        check_new(tmp_path)
+
+    assert theirs.read_text() == "chapter"
+
+
+def test_a_half_file_that_cannot_be_removed_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with make_results_folder(path, CARD):
+        pass
+    (path / ".part-summary.json-1").mkdir()
+
+    with (
+        pytest.raises(ResultLogUnusable, match="cannot be used"),
+        open_results_folder(path),
+    ):
+        pass
+
+
 @pytest.mark.keeps("descriptors", reason="the limit is lifted after the write failed")
 async def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One episode by `livery run` on a real engine, to be cut off and begun again.
+
+The harness's command counts its own starts in a mounted file, which no code of ours
+writes. What came of the whole is an `End`, equal for all courses that ended well.
+"""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import attrs
+
+from livery.adapters.docker_engine.container_config import OWNER
+from livery.adapters.journals import open_sqlite_journal
+from livery.ports.required.journal import Journal
+
+from ..docker_engine.raw_engine import labelled
+
+ROOT: Final = Path(__file__).parents[2]
+RUN_SECONDS: Final = 240.0
+CATEGORIES: Final = (
+    "agent_sessions",
+    "claims",
+    "episodes",
+    "places",
+    "resources_sessions",
+    "runtimes",
+)
+GRADER: Final = (
+    'read -r mark; test "$(cat answer.txt)" = 42; status=$?; echo "$mark"; exit $status'
+)
+SOLVE: Final = (
+    'echo "$LIVERY_EPISODE" >> /shared/starts; printf 42 > answer.txt; echo done'
+)
+TASK: Final[Mapping[str, Any]] = {
+    "task_id": {"taskset": "crash", "task_id": "0"},
+    "task_input": {
+        "responses_create_params": {"input": "Write 42 into answer.txt."},
+        "task_data": {
+            "files": {"answer.txt": "?"},
+            "grader": {"files": {}, "command": ["sh", "-c", GRADER]},
+        },
+    },
+}
+
+OpenJournal = Callable[[], AbstractAsyncContextManager[Journal]]
+
+
+@attrs.frozen(kw_only=True)
+class End:
+    """What is the same however a run came to its end."""
+
+    graded: tuple[tuple[object, ...], ...]
+    """Each task with a result, and what counts of it."""
+    starts_of_one: tuple[int, ...]
+    """How often each activation started that started at all."""
+    on_engine: tuple[str, ...]
+    """What the engine has with our owner's label."""
+    still_open: tuple[str, ...]
+    """The journal's streams that have not ended."""
+
+
+@attrs.frozen(kw_only=True)
+class Ended:
+    """How a process ended, and what it said."""
+
+    status: int
+    said: str
+
+
+@attrs.frozen(kw_only=True)
+class OneEpisode:
+    """The folders of a run of one task."""
+
+    folder: Path
+    image: str
+    settings: tuple[str, ...] = ()
+    """Words that name a settings file, where there is one."""
+    journal: OpenJournal | None = None
+    """Opens a journal that is no file of the state folder."""
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def notes(self) -> list[str]:
+        """The points that the last doomed process passed."""
+        return self._lines("notes")
+
+    @property
+    def starts(self) -> list[str]:
+        """A line with the episode's key for each start of the harness."""
+        return self._lines("shared/starts")
+
+    def prepare(self) -> None:
+        """Write the task down, and make the folder that is mounted."""
+        (self.folder / "shared").mkdir(parents=True)
+        (self.folder / "tasks.jsonl").write_text(f"{json.dumps(TASK)}\n")
+
+    def begin(self, *, fate: str = "none", point: str = "") -> Ended:
+        """Run it until its fate at `point`, or to its end."""
+        mount = f"{self.folder / 'shared'}:/shared:rw"
+        return self._livery(
+            (fate, point),
+            *("run", str(self.folder / "tasks.jsonl"), "--out", str(self.out)),
+            *("--harness", "command", "--command", SOLVE),
+            *("--sandbox", "docker", "--image", self.image, "--mount", mount),
+            *self.settings,
+        )
+
+    def again(self) -> Ended:
+        """Do what a user does next: go on with the run, or begin it when it had not."""
+        if not (self.out / "run.json").exists():
+            return self.begin()
+        return self._livery(("none", ""), "run", "--resume", str(self.out))
+
+    def reap(self) -> Ended:
+        """Give back what nobody uses."""
+        return self._livery(("none", ""), "claims", "reap", *self.settings)
+
+    def end(self) -> End:
+        """Look at what came of it."""
+        graded = [row for row in self.rows() if row["result"] is not None]
+        return End(
+            graded=tuple(sorted(_counted(row) for row in graded)),
+            starts_of_one=tuple(sorted(set(Counter(self.starts).values()))),
+            on_engine=self.on_engine(),
+            still_open=anyio.run(self._still_open),
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._lines("out/results.jsonl")]
+
+    def on_engine(self) -> tuple[str, ...]:
+        """Return what the engine has of ours."""
+        owner = self.state / "owner"
+        if not owner.exists():
+            return ()  # Nothing can have been made in its name.
+        return labelled(f"{OWNER}={owner.read_text().strip()}")
+
+    async def _still_open(self) -> tuple[str, ...]:
+        opened = self.journal or (
+            lambda: open_sqlite_journal(self.state / "journal.sqlite")
+        )
+        async with opened() as journal:
+            return tuple(
+                [
+                    f"{category}/{key}"
+                    for category in CATEGORIES
+                    for key in await journal.open_streams(category)
+                ]
+            )
+
+    def _livery(self, fated: tuple[str, str], *words: str) -> Ended:
+        (self.folder / "notes").unlink(missing_ok=True)
+        process = subprocess.run(
+            [
+                *(sys.executable, "-m", "tests.crash.doomed_livery"),
+                *(str(self.folder / "notes"), *fated, str(self.out), str(self.state)),
+                *("--", *words, "--state", str(self.state)),
+            ],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            timeout=RUN_SECONDS,
+            text=True,
+            check=False,
+        )
+        return Ended(status=process.returncode, said=process.stdout)
+
+    def _lines(self, name: str) -> list[str]:
+        path = self.folder / name
+        return path.read_text().splitlines() if path.exists() else []
+
+
+def _counted(row: dict[str, Any]) -> tuple[object, ...]:
+    result = row["result"]
+    texts = [
+        part.get("text", "")
+        for item in result["response"]["output"]
+        for part in item.get("content") or ()
+    ]
+    return (
+        row["task_id"]["task_id"],
+        result["reward"],
+        result["mask_sample"],
+        result["failure_kind"],
+        result["response"]["status"],
+        tuple(texts),
+    )
