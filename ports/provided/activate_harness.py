@@ -59,6 +59,7 @@ from .run_receipts import (
     Cancelled,
     EndedEarly,
     Finished,
+    Launched,
     LaunchFailed,
     Receipt,
     Vanished,
@@ -98,6 +99,10 @@ class Equipment:
     """The granted ones as the sandbox reaches them; None: as they were granted."""
 
 
+JOURNAL_BEHIND: Final = (
+    "it had begun before, and the journal knows nothing of that: was it put back from"
+    " an older copy?"
+)
 SUPERVISOR_ENDED: Final = "what supervised the harness was ended from inside"
 """The harness did that: nothing else was in there to do it."""
 
@@ -229,12 +234,15 @@ class ActivateHarness:
     ) -> tuple[Capture, Stillness | None]:
         """Begin the run, or find it again, and wait for its end."""
         if attempt.fresh:
-            await session.launch(
+            launched = await session.launch(
                 _run_id(attempt),
                 _command(run),
                 stdin_path=run.stdin_path,
                 watch=run.watch,
             )
+            if launched is Launched.EARLIER:
+                # What it wrote may have been written over since: it measures nothing.
+                raise LaunchFailed(_run_id(attempt), JOURNAL_BEHIND)
         else:
             state = await session.forbid(_run_id(attempt))
             if isinstance(state, run_receipts.Forbidden | run_receipts.Absent):

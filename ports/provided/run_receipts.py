@@ -122,6 +122,9 @@ class Launched(StrEnum):
 
     STARTED = "started"
     EXISTS = "exists"
+    """It is there; whether this launch made it is not known."""
+    EARLIER = "earlier"
+    """It was there before this launch, which changed nothing."""
 
 
 @attrs.frozen

@@ -142,7 +142,7 @@ class SandboxSession:
             case "started":
                 return Launched.STARTED
             case "exists":
-                return Launched.EXISTS
+                return Launched.EARLIER
             case _:
                 reason = str(told.get("reason", "no reason was given"))
                 return await self._settle(run, reason)

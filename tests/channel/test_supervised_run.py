@@ -126,7 +126,7 @@ async def test_a_run_outlives_its_connection_and_is_found_by_its_id(
         how = await wait(session)
         found = await output(session)
 
-    assert launched is Launched.EXISTS
+    assert launched is Launched.EARLIER
     assert how == Exited(0)
     assert found == b"done\n"
     assert (tmp_path / "workdir/starts").read_text() == "start\n"
@@ -157,7 +157,7 @@ async def test_a_launch_that_did_not_arrive_never_starts_later(
     late = await session.launch(RUN, command("echo start >> starts"))
     state = await session.state(RUN)
 
-    assert late is Launched.EXISTS
+    assert late is Launched.EARLIER
     assert isinstance(state, Forbidden)
     assert not Path(sandbox.workdir, "starts").exists()
     with pytest.raises(RunLost):

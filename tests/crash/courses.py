@@ -6,12 +6,14 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 
 from .effects import EFFECTS
 from .one_episode import End, OneEpisode
+
+C = TypeVar("C")
 
 LIST: Final = Path(__file__).with_name("points.txt")
 FATES: Final = ("KILL", "TERM", "INT")
@@ -69,7 +71,7 @@ def cases() -> list[Case]:
     return [Case(fate, point) for fate in FATES for point in listed()]
 
 
-def todays(all_cases: Sequence[Case], count: int, day: int | None = None) -> list[Case]:
+def todays(all_cases: Sequence[C], count: int, day: int | None = None) -> list[C]:
     """Return those whose day it is; in as many days as it takes, each has one."""
     shuffled = random.Random(0).sample(all_cases, len(all_cases))
     day = int(time.time()) // DAY_SECONDS if day is None else day
@@ -93,7 +95,7 @@ def unpassed(points: Sequence[str]) -> set[str]:
 
 def check(one: OneEpisode, case: Case, after_kill: AfterKill | None = None) -> None:
     """Have the episode meet its fate, begin again, and hold its end against the rules."""
-    first = one.begin(fate=case.fate, point=case.point)
+    first = one.begin({case.point: [case.fate]})
     passed, starts = one.notes, len(one.starts)
     assert case.point in passed, f"{case} was never passed: {first.said}"
     if case.fate == "KILL":

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`livery` as shipped, with crash points: it notes each, and meets its fate at one.
+"""`livery` as shipped, with crash points: it notes each, and meets its fate at some.
 
-    python -m tests.crash.doomed_livery NOTES FATE POINT FOLDER FOLDER -- run ...
+    python -m tests.crash.doomed_livery NOTES FATES OUT STATE -- run ...
 
-FATE is KILL (the whole process group), TERM or INT (this process, which goes on), or
-none. Files below the folders are watched.
+FATES is JSON: the point and what happens there, in turn. KILL ends the whole process
+group; TERM and INT are sent to this process, which goes on; FULL fills the disk of the
+state folder; COPY copies the journal's files as they stand. Files below OUT and STATE
+are watched.
 """
 
 import importlib
+import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -27,33 +31,67 @@ ADAPTERS: Final = (
     "livery.entrypoints.composition",
 )
 """What is loaded before the points are laid; adapters are loaded when they are used."""
-
-FATES: Final[Mapping[str, Callable[[], None]]] = {
-    "KILL": partial(os.killpg, 0, signal.SIGKILL),
-    "TERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
-    "INT": lambda: os.kill(os.getpid(), signal.SIGINT),
-    "none": lambda: None,
-}
+FILLER: Final = "filler"
+COPIES: Final = "copies"
+JOURNAL: Final = ("journal.sqlite", "journal.sqlite-wal")
+"""The files of a journal in use that a copy needs."""
+PIECE: Final = bytes(64 * 1024)
 
 
 def main(words: list[str]) -> None:
     """Run the command line behind `--`."""
     at = words.index("--")
-    notes, fate, point, *folders = words[:at]
+    notes, told, out, state = words[:at]
     descriptor = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
     for name in ADAPTERS:
         importlib.import_module(name)
+    fates = fates_of(Path(state))
     course = Course(
         note=lambda passed: _write(descriptor, f"{passed}\n"),
-        armed=point or None,
-        happen=FATES[fate],
+        fates={
+            point: [fates[fate] for fate in named]
+            for point, named in json.loads(told).items()
+        },
     )
     course.lay()
-    course.watch([Path(folder) for folder in folders])
+    course.watch([Path(out), Path(state)])
     from livery.entrypoints.command_line.main import main as livery
 
     sys.argv[1:] = words[at + 1 :]
     livery()
+
+
+def fates_of(state: Path) -> Mapping[str, Callable[[], None]]:
+    """Return what can happen, by its name."""
+    return {
+        "KILL": partial(os.killpg, 0, signal.SIGKILL),
+        "TERM": partial(os.kill, os.getpid(), signal.SIGTERM),
+        "INT": partial(os.kill, os.getpid(), signal.SIGINT),
+        "FULL": partial(fill, state.parent / FILLER),
+        "COPY": partial(copy, state, state.parent / COPIES),
+    }
+
+
+def fill(filler: Path) -> None:
+    """Write to the disk until nothing more fits."""
+    descriptor = os.open(filler, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
+    piece = memoryview(PIECE)
+    try:
+        while piece:
+            try:
+                os.write(descriptor, piece)
+            except OSError:
+                piece = piece[: len(piece) // 2]
+    finally:
+        os.close(descriptor)
+
+
+def copy(state: Path, into: Path) -> None:
+    """Copy the journal file by file, as `cp` does it under a running process."""
+    into.mkdir()
+    for name in JOURNAL:
+        if (state / name).exists():
+            shutil.copyfile(state / name, into / name)
 
 
 def _write(descriptor: int, text: str) -> None:

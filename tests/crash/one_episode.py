@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final
@@ -50,6 +50,9 @@ TASK: Final[Mapping[str, Any]] = {
     },
 }
 
+Fates = Mapping[str, Sequence[str]]
+"""What happens at which points."""
+NO_FATES: Final[Fates] = {}
 OpenJournal = Callable[[], AbstractAsyncContextManager[Journal]]
 
 
@@ -85,6 +88,8 @@ class OneEpisode:
     """Words that name a settings file, where there is one."""
     journal: OpenJournal | None = None
     """Opens a journal that is no file of the state folder."""
+    disk: Path | None = None
+    """Where the state folder is, when it is apart."""
 
     @property
     def out(self) -> Path:
@@ -92,7 +97,7 @@ class OneEpisode:
 
     @property
     def state(self) -> Path:
-        return self.folder / "state"
+        return (self.disk or self.folder) / "state"
 
     @property
     def notes(self) -> list[str]:
@@ -109,11 +114,11 @@ class OneEpisode:
         (self.folder / "shared").mkdir(parents=True)
         (self.folder / "tasks.jsonl").write_text(f"{json.dumps(TASK)}\n")
 
-    def begin(self, *, fate: str = "none", point: str = "") -> Ended:
-        """Run it until its fate at `point`, or to its end."""
+    def begin(self, fates: Fates = NO_FATES) -> Ended:
+        """Run it to its end, or to what happens at some points."""
         mount = f"{self.folder / 'shared'}:/shared:rw"
         return self._livery(
-            (fate, point),
+            fates,
             *("run", str(self.folder / "tasks.jsonl"), "--out", str(self.out)),
             *("--harness", "command", "--command", SOLVE),
             *("--sandbox", "docker", "--image", self.image, "--mount", mount),
@@ -124,11 +129,11 @@ class OneEpisode:
         """Do what a user does next: go on with the run, or begin it when it had not."""
         if not (self.out / "run.json").exists():
             return self.begin()
-        return self._livery(("none", ""), "run", "--resume", str(self.out))
+        return self._livery(NO_FATES, "run", "--resume", str(self.out))
 
     def reap(self) -> Ended:
         """Give back what nobody uses."""
-        return self._livery(("none", ""), "claims", "reap", *self.settings)
+        return self._livery(NO_FATES, "claims", "reap", *self.settings)
 
     def end(self) -> End:
         """Look at what came of it."""
@@ -163,12 +168,13 @@ class OneEpisode:
                 ]
             )
 
-    def _livery(self, fated: tuple[str, str], *words: str) -> Ended:
+    def _livery(self, fates: Fates, *words: str) -> Ended:
         (self.folder / "notes").unlink(missing_ok=True)
         process = subprocess.run(
             [
                 *(sys.executable, "-m", "tests.crash.doomed_livery"),
-                *(str(self.folder / "notes"), *fated, str(self.out), str(self.state)),
+                *(str(self.folder / "notes"), json.dumps(fates)),
+                *(str(self.out), str(self.state)),
                 *("--", *words, "--state", str(self.state)),
             ],
             cwd=ROOT,

@@ -34,9 +34,10 @@ class Course:
     """The points that a process passes, and what happens at one of them."""
 
     note: Callable[[str], None]
-    armed: str | None = None
-    """The point at which `happen` is called, once."""
-    happen: Callable[[], None] = lambda: None
+    fates: Mapping[str, Sequence[Callable[[], None]]] = attrs.field(
+        factory=dict[str, Sequence[Callable[[], None]]]
+    )
+    """What happens at a point; each is passed once."""
     _counts: Counter[str] = attrs.field(factory=Counter[str], init=False)
     _laid: set[tuple[type, str]] = attrs.field(
         factory=set[tuple[type, str]], init=False
@@ -49,9 +50,8 @@ class Course:
         if (number := self._counts[point]) > 1:
             point = f"{point} #{number}"
         self.note(point)
-        if point == self.armed:
-            self.armed = None
-            self.happen()
+        for happen in self.fates.get(point, ()):
+            happen()
 
     def lay(self) -> None:
         """Lay the points around every adapter's class that is loaded."""

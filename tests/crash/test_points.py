@@ -89,12 +89,11 @@ async def test_a_point_is_passed_before_and_after_and_the_second_has_a_number() 
     ]
 
 
-async def test_fate_strikes_at_its_point_once() -> None:
+async def test_fate_strikes_at_its_point_and_once() -> None:
     passed: list[str] = []
     course = Course(
         note=passed.append,
-        armed="after Journal.append int #2",
-        happen=lambda: passed.append("fate"),
+        fates={"after Journal.append int #2": [lambda: passed.append("fate")]},
     )
     append = course.around(Wheel.append, "Journal.append")
 

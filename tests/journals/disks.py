@@ -11,10 +11,11 @@ import pytest
 
 
 @contextmanager
-def small_disk(place: Path) -> Generator[Path]:
-    """Mount a disk of one MiB, or skip the test."""
+def small_disk(place: Path, *, mebibytes: int = 1) -> Generator[Path]:
+    """Mount a disk of this size, or skip the test."""
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "livery-test", str(place)]
+    size = f"size={mebibytes}m"
+    mount = ["mount", "-t", "tmpfs", "-o", size, "livery-test", str(place)]
     mounted = shutil.which("mount") and subprocess.run(
         mount, capture_output=True, text=True, check=False
     )

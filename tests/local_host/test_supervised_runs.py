@@ -41,7 +41,7 @@ async def test_a_run_goes_on_without_its_provider(root: Path) -> None:
         assert found is not None
         session = session_of(found)
         assert isinstance(await session.state(RUN), Running)
-        assert await session.launch(RUN, command(script)) is Launched.EXISTS
+        assert await session.launch(RUN, command(script)) is Launched.EARLIER
         await said(found, ": > go")
         receipt = await session.wait(RUN, timeout_seconds=60.0, grace_seconds=2.0)
 

@@ -10,12 +10,25 @@ import attrs
 import psycopg
 import pytest
 
+from livery.adapters.postgres_journal import Database
+
 from ..crash.test_kill_and_resume import Scene, check_the_end, kill_when, scene
 from .server import Postgres
 
 pytestmark = pytest.mark.peer("postgres")
 
 VARIABLE = "LIVERY_TEST_PASSWORD"
+
+
+def settings_text(database: Database) -> str:
+    """Return the settings of a journal there; the password is in a variable."""
+    return f"""
+[journal]
+kind = "postgres"
+url = "{database.url}"
+schema = "{database.schema}"
+password = {{env = "{VARIABLE}"}}
+"""
 
 
 def on_postgres(
@@ -25,15 +38,7 @@ def on_postgres(
     database = postgres.database()
     monkeypatch.setenv(VARIABLE, postgres.password)
     settings = it.folder / "livery.toml"
-    settings.write_text(
-        f"""
-[journal]
-kind = "postgres"
-url = "{database.url}"
-schema = "{database.schema}"
-password = {{env = "{VARIABLE}"}}
-"""
-    )
+    settings.write_text(settings_text(database))
 
     def count() -> int:
         try:
