@@ -12,11 +12,12 @@ import time
 from pathlib import Path
 
 from .. import peers
-from .courses import FATES, LIST, Case, check, listed
+from .courses import FATES, LIST, LIST_SERVED, Case, check, check_served, listed
 from .one_episode import OneEpisode
+from .one_session import OneSession
 
 HEAD = """\
-# The points that an undisturbed episode passes, in their order. Renewed by
+# The points that an undisturbed course passes, in their order. Renewed by
 # python -m tests.crash --write
 """
 
@@ -29,20 +30,31 @@ def main(words: list[str]) -> None:
     if absent := peers.absence("docker"):
         raise SystemExit(absent)
     with tempfile.TemporaryDirectory(prefix="livery-crash-") as name:
-        one = OneEpisode(folder=Path(name), image=peers.image())
+        one = OneEpisode(folder=Path(name, "run"), image=peers.image())
+        served = OneSession(folder=Path(name, "served"), image=peers.image())
         one.prepare()
+        served.prepare()
         began = time.monotonic()
         match words:
             case ["--write"]:
-                ended = one.begin()
-                assert ended.status == 0, ended.said
-                text = "".join(f"{point}\n" for point in one.notes)
-                LIST.write_text(f"{HEAD}\n{text}", encoding="utf-8")
+                assert (ended := one.begin()).status == 0, ended.said
+                served.serve()
+                write(LIST, one.notes)
+                write(LIST_SERVED, served.notes)
             case [fate, point] if fate in FATES:
                 check(one, Case(fate, point))
                 print(f"the same end after {time.monotonic() - began:.1f} s")
+            case ["served", fate, point] if fate in FATES:
+                check_served(served, Case(fate, point))
+                print(f"the same end after {time.monotonic() - began:.1f} s")
             case _:
                 raise SystemExit(__doc__)
+
+
+def write(path: Path, points: list[str]) -> None:
+    """Write a list of points down."""
+    lines = "".join(f"{point}\n" for point in points)
+    path.write_text(f"{HEAD}\n{lines}", encoding="utf-8")
 
 
 if __name__ == "__main__":

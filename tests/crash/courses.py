@@ -4,7 +4,7 @@
 import random
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -12,10 +12,12 @@ import attrs
 
 from .effects import EFFECTS
 from .one_episode import End, OneEpisode
+from .one_session import OneSession
 
 C = TypeVar("C")
 
 LIST: Final = Path(__file__).with_name("points.txt")
+LIST_SERVED: Final = Path(__file__).with_name("points_served.txt")
 FATES: Final = ("KILL", "TERM", "INT")
 DAY_SECONDS: Final = 86_400
 UNDISTURBED: Final = End(
@@ -25,7 +27,7 @@ UNDISTURBED: Final = End(
     still_open=(),
 )
 
-NOT_PASSED: Final = {
+NOT_PASSED: Final[Mapping[str, str]] = {
     "AppWorld": "a world with apps has a server of its own, and its own tests",
     "Apps": "a world with apps has a server of its own, and its own tests",
     "Agent": "in one process these are calls, and what they do has points of its own",
@@ -36,13 +38,12 @@ NOT_PASSED: Final = {
     "Engine.unpause": "nothing is frozen in this episode",
     "FreezingProvider": "nothing is frozen in this episode",
     "HostRun": "the harness runs in the sandbox, not on this host",
-    "Journal.forget": "only a server forgets sessions, long after their end",
     "ModelAccess": "the harness has no model",
     "Resources": "in one process these are calls, and what they do has points of its own",
     "RuntimeSource": "the harness needs no program",
     "StreamingSandbox": "only a relay attaches streams, and this harness has no model",
 }
-"""Effects that the episode does not have, by protocol or method, and why."""
+"""Effects that neither course has, by protocol or method, and why."""
 
 
 AfterKill = Callable[[OneEpisode], None]
@@ -60,15 +61,15 @@ class Case:
         return f"{self.fate} {self.point}"
 
 
-def listed() -> list[str]:
-    """Return the points that the undisturbed episode passes, as they are written down."""
-    lines = LIST.read_text(encoding="utf-8").splitlines()
+def listed(path: Path = LIST) -> list[str]:
+    """Return the points of an undisturbed course, as they are written down."""
+    lines = path.read_text(encoding="utf-8").splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def cases() -> list[Case]:
+def cases(path: Path = LIST) -> list[Case]:
     """Return the whole matrix."""
-    return [Case(fate, point) for fate in FATES for point in listed()]
+    return [Case(fate, point) for fate in FATES for point in listed(path)]
 
 
 def todays(all_cases: Sequence[C], count: int, day: int | None = None) -> list[C]:
@@ -114,3 +115,27 @@ def check(one: OneEpisode, case: Case, after_kill: AfterKill | None = None) -> N
     assert one.end() == UNDISTURBED, told
     if case.fate == "KILL":
         assert len(one.starts) == 1, told
+
+
+def check_served(one: OneSession, case: Case) -> None:
+    """Have a server meet its fate under a session, and hold what its client got."""
+    served = one.serve({case.point: [case.fate]})
+
+    told = f"{case}, {len(one.starts)} started\n{one.said}"
+    assert case.point in one.notes, told
+    if case.fate == "KILL":
+        assert one.notes[-1] == case.point, told
+    assert "Traceback" not in told, told
+    assert (served.on_engine, served.still_open) == ((), ()), told
+    assert served.last_status == 0, told
+    answers = (served.seeded, *served.activated, *served.closed)
+    assert {answer.status_code for answer in answers} == {200}, told
+    assert served.activated[0].content == served.activated[1].content, told
+    assert served.closed[0].content == served.closed[1].content, told
+    if served.status == "completed":
+        assert one.starts == ["start"], told
+        assert "done" in served.activated[0].text, told
+    else:
+        # Killed between the intent and the launch, or stopped: it is told so.
+        assert served.status == "cancelled", told
+        assert len(one.starts) <= (0 if case.fate == "KILL" else 1), told

@@ -1,10 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every effect that the code declares has its points, and every point has its day."""
 
+from pathlib import Path
+
 import attrs
 import pytest
 
-from .courses import NOT_PASSED, cases, effect_of, listed, reasoned, todays, unpassed
+from .courses import (
+    LIST,
+    LIST_SERVED,
+    NOT_PASSED,
+    cases,
+    effect_of,
+    listed,
+    reasoned,
+    todays,
+    unpassed,
+)
 from .effects import EFFECTS, NO_EFFECTS, declared
 from .points import Course
 
@@ -19,21 +31,24 @@ def test_every_method_of_a_required_port_is_an_effect_or_is_said_to_be_none() ->
     assert not set(EFFECTS) & set(NO_EFFECTS)
 
 
-def test_an_effect_that_the_episode_does_not_have_is_said_to_be_so() -> None:
-    absent = unpassed(listed())
+def test_an_effect_that_no_course_has_is_said_to_be_so() -> None:
+    passed = [*listed(LIST), *listed(LIST_SERVED)]
+
+    absent = unpassed(passed)
 
     assert {effect for effect in absent if not reasoned(effect)} == set()
-    present = {effect_of(point) for point in listed()}
+    present = {effect_of(point) for point in passed}
     stale = [
         name
         for name in NOT_PASSED
         if any(one == name or one.startswith(f"{name}.") for one in present)
     ]
-    assert stale == [], "the episode has it after all"
+    assert stale == [], "a course has it after all"
 
 
-def test_there_is_a_point_before_and_after_each() -> None:
-    points = set(listed())
+@pytest.mark.parametrize("path", [LIST, LIST_SERVED], ids=lambda path: path.stem)
+def test_there_is_a_point_before_and_after_each(path: Path) -> None:
+    points = set(listed(path))
     ports = {point.partition(" ")[2] for point in points if "file." not in point}
     without = [one for one in ports if f"before {one}" not in points]
 
