@@ -5,8 +5,8 @@
 
 FATES is JSON: the point and what happens there, in turn. KILL ends the whole process
 group; TERM and INT are sent to this process, which goes on; FULL fills the disk of the
-state folder; COPY copies the journal's files as they stand. Files below OUT and STATE
-are watched.
+state folder; COPY copies the journal's files as they stand between two writes, as a
+snapshot does. Files below OUT and STATE are watched.
 """
 
 import importlib
@@ -87,7 +87,7 @@ def fill(filler: Path) -> None:
 
 
 def copy(state: Path, into: Path) -> None:
-    """Copy the journal file by file, as `cp` does it under a running process."""
+    """Copy the journal's files; nothing writes to them while this process is in here."""
     into.mkdir()
     for name in JOURNAL:
         if (state / name).exists():

@@ -96,6 +96,33 @@ async def test_a_live_reader_sees_a_killed_writer_s_appends(tmp_path: Path) -> N
         assert await append(journal, "mine", name="other.0") == history.version + 1
 
 
+async def test_a_backup_under_a_writer_has_all_that_was_acknowledged_before_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal.sqlite"
+    writer = _writer(path, "busy")
+    writer.wait_until_told()
+    copies: list[tuple[Path, dict[str, int]]] = []
+    try:
+        for number in range(ROUNDS):
+            acknowledged = _versions(writer.told()[:-1])  # The last may be half told.
+            copy = tmp_path / f"copy-{number}.sqlite"
+            with (
+                closing(sqlite3.connect(path)) as source,
+                closing(sqlite3.connect(copy)) as target,
+            ):
+                source.backup(target)
+            copies.append((copy, acknowledged))
+    finally:
+        writer.kill()
+
+    for copy, acknowledged in copies:
+        assert await _kept(copy, acknowledged)
+        async with open_sqlite_journal(copy) as journal:
+            standing = (await journal.read(stream("busy.0"))).version
+            assert await append(journal, "after", name="busy.0") == standing + 1
+
+
 def _short_lives(folder: Path) -> list[str]:
     """Have writers killed at each step; return what each was told."""
     told = subprocess.run(
