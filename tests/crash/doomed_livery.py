@@ -22,13 +22,13 @@ from typing import Final
 
 from .points import Course
 
-ADAPTERS: Final = (
+LOADED: Final = (
     "livery.adapters.artifacts.folder",
     "livery.adapters.docker_engine",
     "livery.adapters.journals",
     "livery.adapters.postgres_journal",
     "livery.adapters.results_folder",
-    "livery.entrypoints.composition",
+    "livery.entrypoints.command_line.main",
 )
 """What is loaded before the points are laid; adapters are loaded when they are used."""
 FILLER: Final = "filler"
@@ -43,8 +43,7 @@ def main(words: list[str]) -> None:
     at = words.index("--")
     notes, told, out, state = words[:at]
     descriptor = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
-    for name in ADAPTERS:
-        importlib.import_module(name)
+    load()
     fates = fates_of(Path(state))
     course = Course(
         note=lambda passed: _write(descriptor, f"{passed}\n"),
@@ -59,6 +58,12 @@ def main(words: list[str]) -> None:
 
     sys.argv[1:] = words[at + 1 :]
     livery()
+
+
+def load() -> None:
+    """Load what the points are laid around, and the command line."""
+    for name in LOADED:
+        importlib.import_module(name)
 
 
 def fates_of(state: Path) -> Mapping[str, Callable[[], None]]:

@@ -22,8 +22,8 @@ from livery.adapters.journals import open_sqlite_journal
 from livery.ports.required.journal import Journal
 
 from ..docker_engine.raw_engine import labelled
+from .forks import ROOT, Forks
 
-ROOT: Final = Path(__file__).parents[2]
 RUN_SECONDS: Final = 240.0
 CATEGORIES: Final = (
     "agent_sessions",
@@ -88,6 +88,8 @@ class OneEpisode:
     """Words that name a settings file, where there is one."""
     journal: OpenJournal | None = None
     """Opens a journal that is no file of the state folder."""
+    forks: Forks | None = None
+    """What begins its processes quicker, where there are many."""
     disk: Path | None = None
     """Where the state folder is, when it is apart."""
 
@@ -170,23 +172,27 @@ class OneEpisode:
 
     def _livery(self, fates: Fates, *words: str) -> Ended:
         (self.folder / "notes").unlink(missing_ok=True)
-        process = subprocess.run(
-            [
-                *(sys.executable, "-m", "tests.crash.doomed_livery"),
-                *(str(self.folder / "notes"), json.dumps(fates)),
-                *(str(self.out), str(self.state)),
-                *("--", *words, "--state", str(self.state)),
-            ],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            timeout=RUN_SECONDS,
-            text=True,
-            check=False,
-        )
-        return Ended(status=process.returncode, said=process.stdout)
+        all_words = [
+            *(str(self.folder / "notes"), json.dumps(fates)),
+            *(str(self.out), str(self.state)),
+            *("--", *words, "--state", str(self.state)),
+        ]
+        log = self.folder / "log"
+        if self.forks is not None:
+            status = self.forks.run(all_words, log)
+        else:
+            with log.open("w") as said:
+                status = subprocess.run(
+                    [sys.executable, "-m", "tests.crash.doomed_livery", *all_words],
+                    cwd=ROOT,
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=said,
+                    start_new_session=True,
+                    timeout=RUN_SECONDS,
+                    check=False,
+                ).returncode
+        return Ended(status=status, said=log.read_text())
 
     def _lines(self, name: str) -> list[str]:
         path = self.folder / name

@@ -24,7 +24,8 @@ from livery.adapters.journals import open_sqlite_journal
 from ..agent_server.processes import SAYS
 from ..agent_server.scripted import EPISODE, HELLO, seed
 from ..docker_engine.raw_engine import labelled
-from .one_episode import CATEGORIES, NO_FATES, ROOT, Fates
+from .forks import ROOT
+from .one_episode import CATEGORIES, NO_FATES, Fates
 
 WAIT_SECONDS: Final = 120.0
 LOOK_SECONDS: Final = 0.02

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from .courses import FATES, UNDISTURBED, Case, cases, check, listed, todays
+from .forks import Forks
 from .one_episode import OneEpisode
 
 pytestmark = pytest.mark.peer("docker")
@@ -18,8 +19,8 @@ A_DAY = 9
 
 
 @pytest.fixture
-def one(tmp_path: Path, test_image: str) -> OneEpisode:
-    episode = OneEpisode(folder=tmp_path, image=test_image)
+def one(tmp_path: Path, test_image: str, forks: Forks) -> OneEpisode:
+    episode = OneEpisode(folder=tmp_path, image=test_image, forks=forks)
     episode.prepare()
     return episode
 

@@ -15,6 +15,7 @@ from livery.adapters.postgres_journal import Database, open_postgres_journal
 from ..postgres.server import Postgres
 from ..postgres.test_crashes import VARIABLE, settings_text
 from .courses import FATES, UNDISTURBED, Case, cases, check, listed, todays
+from .forks import Forks
 from .one_episode import OneEpisode
 
 pytestmark = [pytest.mark.peer("docker"), pytest.mark.peer("postgres")]
@@ -56,6 +57,7 @@ class OnPostgres:
 def it(
     tmp_path: Path,
     test_image: str,
+    forks: Forks,
     postgres: Postgres,
     monkeypatch: pytest.MonkeyPatch,
 ) -> OnPostgres:
@@ -66,6 +68,7 @@ def it(
     one = OneEpisode(
         folder=tmp_path,
         image=test_image,
+        forks=forks,
         settings=("--config", str(settings)),
         journal=lambda: open_postgres_journal(database, lease_seconds=LOOK_SECONDS),
     )

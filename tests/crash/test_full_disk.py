@@ -12,6 +12,7 @@ import pytest
 from ..journals.disks import small_disk
 from .courses import UNDISTURBED, Case, listed, todays
 from .doomed_livery import FILLER
+from .forks import Forks
 from .one_episode import OneEpisode
 
 pytestmark = [pytest.mark.peer("docker"), pytest.mark.peer("root")]
@@ -24,9 +25,9 @@ DISK_MEBIBYTES = 16
 
 
 @pytest.fixture
-def one(tmp_path: Path, test_image: str) -> Iterator[OneEpisode]:
+def one(tmp_path: Path, test_image: str, forks: Forks) -> Iterator[OneEpisode]:
     with small_disk(tmp_path / "disk", mebibytes=DISK_MEBIBYTES) as disk:
-        episode = OneEpisode(folder=tmp_path, image=test_image, disk=disk)
+        episode = OneEpisode(folder=tmp_path, image=test_image, forks=forks, disk=disk)
         episode.prepare()
         yield episode
 

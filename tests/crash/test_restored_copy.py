@@ -16,6 +16,7 @@ import pytest
 
 from .courses import UNDISTURBED, listed, todays
 from .doomed_livery import COPIES, JOURNAL
+from .forks import Forks
 from .one_episode import OneEpisode
 
 pytestmark = pytest.mark.peer("docker")
@@ -60,8 +61,8 @@ CASES = [
 
 
 @pytest.fixture
-def one(tmp_path: Path, test_image: str) -> OneEpisode:
-    episode = OneEpisode(folder=tmp_path, image=test_image)
+def one(tmp_path: Path, test_image: str, forks: Forks) -> OneEpisode:
+    episode = OneEpisode(folder=tmp_path, image=test_image, forks=forks)
     episode.prepare()
     return episode
 
