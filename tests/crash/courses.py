@@ -101,7 +101,6 @@ def check(one: OneEpisode, case: Case, after_kill: AfterKill | None = None) -> N
     assert case.point in passed, f"{case} was never passed: {first.said}"
     if case.fate == "KILL":
         assert first.status == -signal.SIGKILL, first.said
-        assert passed[-1] == case.point
         if after_kill is not None:
             after_kill(one)
     else:
@@ -124,7 +123,7 @@ def check_served(one: OneSession, case: Case) -> None:
     told = f"{case}, {len(one.starts)} started\n{one.said}"
     assert case.point in one.notes, told
     if case.fate == "KILL":
-        assert one.notes[-1] == case.point, told
+        assert served.servers > 1, told
     assert "Traceback" not in told, told
     assert (served.on_engine, served.still_open) == ((), ()), told
     assert served.last_status == 0, told

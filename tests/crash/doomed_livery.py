@@ -7,6 +7,8 @@ FATES is JSON: the point and what happens there, in turn. KILL ends the whole pr
 group; TERM and INT are sent to this process, which goes on; FULL fills the disk of the
 state folder; COPY copies the journal's files as they stand between two writes, as a
 snapshot does. Files below OUT and STATE are watched.
+
+The point `*` is each one that no process with these NOTES has passed under it before.
 """
 
 import importlib
@@ -31,6 +33,7 @@ LOADED: Final = (
     "livery.entrypoints.command_line.main",
 )
 """What is loaded before the points are laid; adapters are loaded when they are used."""
+EACH: Final = "*"
 FILLER: Final = "filler"
 COPIES: Final = "copies"
 JOURNAL: Final = ("journal.sqlite", "journal.sqlite-wal")
@@ -44,14 +47,22 @@ def main(words: list[str]) -> None:
     notes, told, out, state = words[:at]
     descriptor = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
     load()
-    fates = fates_of(Path(state))
-    course = Course(
-        note=lambda passed: _write(descriptor, f"{passed}\n"),
-        fates={
-            point: [fates[fate] for fate in named]
-            for point, named in json.loads(told).items()
-        },
-    )
+    known = fates_of(Path(state))
+    fates = {
+        point: [known[fate] for fate in named]
+        for point, named in json.loads(told).items()
+    }
+    at_each = fates.pop(EACH, [])
+    before = set(Path(notes).read_text(encoding="utf-8").splitlines())
+
+    def note(passed: str) -> None:
+        if at_each and passed in before:
+            return
+        _write(descriptor, f"{passed}\n")
+        for happen in at_each:
+            happen()
+
+    course = Course(note=note, fates=fates)
     course.lay()
     course.watch([Path(out), Path(state)])
     from livery.entrypoints.command_line.main import main as livery

@@ -22,6 +22,7 @@ from livery.adapters.journals import open_sqlite_journal
 from livery.ports.required.journal import Journal
 
 from ..docker_engine.raw_engine import labelled
+from .doomed_livery import EACH
 from .forks import ROOT, Forks
 
 RUN_SECONDS: Final = 240.0
@@ -103,7 +104,7 @@ class OneEpisode:
 
     @property
     def notes(self) -> list[str]:
-        """The points that the last doomed process passed."""
+        """The points that the last process passed, or all that were struck in turn."""
         return self._lines("notes")
 
     @property
@@ -127,11 +128,11 @@ class OneEpisode:
             *self.settings,
         )
 
-    def again(self) -> Ended:
+    def again(self, fates: Fates = NO_FATES) -> Ended:
         """Do what a user does next: go on with the run, or begin it when it had not."""
         if not (self.out / "run.json").exists():
-            return self.begin()
-        return self._livery(NO_FATES, "run", "--resume", str(self.out))
+            return self.begin(fates)
+        return self._livery(fates, "run", "--resume", str(self.out))
 
     def reap(self) -> Ended:
         """Give back what nobody uses."""
@@ -171,7 +172,8 @@ class OneEpisode:
             )
 
     def _livery(self, fates: Fates, *words: str) -> Ended:
-        (self.folder / "notes").unlink(missing_ok=True)
+        if EACH not in fates:
+            (self.folder / "notes").unlink(missing_ok=True)
         all_words = [
             *(str(self.folder / "notes"), json.dumps(fates)),
             *(str(self.out), str(self.state)),

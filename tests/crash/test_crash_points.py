@@ -14,7 +14,7 @@ from .one_episode import OneEpisode
 
 pytestmark = pytest.mark.peer("docker")
 
-A_DAY = 9
+A_DAY = 6
 """How many cases the peers' tests have in a day."""
 
 

@@ -20,7 +20,7 @@ from .one_episode import OneEpisode
 
 pytestmark = [pytest.mark.peer("docker"), pytest.mark.peer("postgres")]
 
-A_DAY = 4
+A_DAY = 3
 """How many cases the peers' tests have in a day."""
 OF_SQLITE = (" journal.sqlite", " holders")
 """The files of a journal that is one: it, and who writes to it."""

@@ -14,7 +14,7 @@ from .one_session import OneSession
 
 pytestmark = pytest.mark.peer("docker")
 
-A_DAY = 4
+A_DAY = 3
 """How many cases the peers' tests have in a day."""
 POINTS = listed(LIST_SERVED)
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.peer("docker"), pytest.mark.peer("root")]
 WRITES = [point for point in listed() if point.startswith("before Journal.append")]
 CASES = [Case("FULL", point) for point in WRITES]
 INTENT = "before Journal.append ActivationStarted"
-A_DAY = 2
+A_DAY = 1
 DISK_MEBIBYTES = 16
 
 
