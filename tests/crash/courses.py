@@ -79,6 +79,21 @@ def todays(all_cases: Sequence[C], count: int, day: int | None = None) -> list[C
     return [shuffled[(day * count + n) % len(shuffled)] for n in range(count)]
 
 
+def differences(passed: Sequence[str], path: Path = LIST) -> tuple[set[str], set[str]]:
+    """Return which listed points were not passed, and which others were.
+
+    An engine that is slow is asked more often to end a container; that is no other.
+    """
+    known = set(listed(path))
+    others = {
+        point
+        for point in set(passed) - known
+        if not effect_of(point).startswith("Engine.")
+        or point.partition(" #")[0] not in known
+    }
+    return known - set(passed), others
+
+
 def effect_of(point: str) -> str:
     """Return which effect a point is around."""
     return point.split()[1]

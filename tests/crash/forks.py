@@ -7,6 +7,7 @@ a process group of its own; the one that forks has no threads, and opens nothing
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
@@ -17,6 +18,8 @@ from typing import IO, Final
 import attrs
 
 ROOT: Final = Path(__file__).parents[2]
+LIFE_SECONDS_MAX: Final = 600
+"""How long one of them may live, before the kernel ends it."""
 
 
 @attrs.frozen
@@ -70,6 +73,7 @@ def _live(words: list[str], log: str, environment: dict[str, str]) -> None:
     from .doomed_livery import main
 
     os.setsid()
+    signal.alarm(LIFE_SECONDS_MAX)
     said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for descriptor, replaced in ((nothing, 0), (said, 1), (said, 2)):

@@ -23,9 +23,8 @@ from livery.ports.required.journal import Journal
 
 from ..docker_engine.raw_engine import labelled
 from .doomed_livery import EACH
-from .forks import ROOT, Forks
+from .forks import LIFE_SECONDS_MAX, ROOT, Forks
 
-RUN_SECONDS: Final = 240.0
 CATEGORIES: Final = (
     "agent_sessions",
     "claims",
@@ -191,7 +190,7 @@ class OneEpisode:
                     stdout=said,
                     stderr=said,
                     start_new_session=True,
-                    timeout=RUN_SECONDS,
+                    timeout=LIFE_SECONDS_MAX,
                     check=False,
                 ).returncode
         return Ended(status=status, said=log.read_text())

@@ -11,6 +11,7 @@ from .courses import (
     LIST_SERVED,
     NOT_PASSED,
     cases,
+    differences,
     effect_of,
     listed,
     reasoned,
@@ -56,6 +57,16 @@ def test_there_is_a_point_before_and_after_each(path: Path) -> None:
     # A write that another was first with is refused, and tried again from what stands.
     refused = {one for one in ports if f"after {one}" not in points}
     assert all("Journal.append" in one for one in refused), refused
+
+
+def test_a_point_that_comes_or_goes_is_told_and_a_slow_engine_is_not() -> None:
+    first, *others = listed()
+    more = ["before Engine.remove #9", "before Engine.kill", "after Sandbox.exec cat"]
+
+    missing, new = differences([*others, *more])
+
+    assert missing == {first}
+    assert new == {"before Engine.kill", "after Sandbox.exec cat"}
 
 
 def test_each_case_has_its_day() -> None:
