@@ -127,11 +127,11 @@ class OneEpisode:
             *self.settings,
         )
 
-    def again(self, fates: Fates = NO_FATES) -> Ended:
+    def again(self, fates: Fates = NO_FATES, *more: str) -> Ended:
         """Do what a user does next: go on with the run, or begin it when it had not."""
         if not (self.out / "run.json").exists():
             return self.begin(fates)
-        return self._livery(fates, "run", "--resume", str(self.out))
+        return self._livery(fates, "run", "--resume", str(self.out), *more)
 
     def reap(self) -> Ended:
         """Give back what nobody uses."""
