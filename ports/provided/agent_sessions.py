@@ -115,6 +115,11 @@ class AgentSessions:
     _open: dict[AgentSessionId, OpenSession] = attrs.field(
         factory=dict[AgentSessionId, OpenSession], init=False
     )
+    _shut: anyio.Event = attrs.field(factory=anyio.Event, init=False)
+
+    def shut(self) -> None:
+        """Set no session up any more: shutdown has begun."""
+        self._shut.set()
 
     @property
     def open_here(self) -> tuple[AgentSessionId, ...]:
@@ -464,8 +469,9 @@ class AgentSessions:
         self._open[session] = opened
         try:
             with anyio.CancelScope() as opened.scope:
-                await self._reach(session, opened)
-            if opened.scope.cancelled_caught:
+                if not self._shut.is_set():
+                    await self._reach(session, opened)
+            if opened.scope.cancelled_caught or self._shut.is_set():
                 raise AdmissionIsShut(ticket=Ticket(session))
         except BaseException as error:
             del self._open[session]

@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
 """How long a follower pauses when the journal could not be looked at."""
+SEEDS_LOOK_SECONDS: Final = 0.05
+"""How often a shutdown looks what became of seeds that it found under way."""
 
 
 @attrs.frozen(kw_only=True)
@@ -166,11 +168,19 @@ class ServedSessions:
             return
         self._draining.set()
         self.admit.shut()
+        self.sessions.shut()
         left: list[str] = []
+        seen: set[AgentSessionId] = set()
         with anyio.move_on_after(self.patience.shutdown_seconds, shield=True):
             async with anyio.create_task_group() as group:
-                for session in self.sessions.open_here:
-                    group.start_soon(self._stop, session, left)
+                while True:
+                    for session in {*self.sessions.open_here} - seen:
+                        seen.add(session)
+                        group.start_soon(self._stop, session, left)
+                    if not self._seeding:
+                        break
+                    # One that was let in before may come to be open yet.
+                    await anyio.sleep(SEEDS_LOOK_SECONDS)
         left += self.sessions.open_here
         for name in dict.fromkeys(left):
             log.error("Session %s was not given back in time", name)
@@ -182,6 +192,7 @@ class ServedSessions:
             self._seeding[session] += 1
             try:
                 await self._admitted(session)
+                self._check_open(session)
                 try:
                     await self.sessions.seed(session, episode, grant)
                 except SessionIsClosed:

@@ -22,6 +22,7 @@ EXCUSED: dict[str, str] = {
     "domain/resources_sessions.py": ONE_AGGREGATE,
     "ports/provided/agent_sessions.py": ONE_PROTOCOL,
     "ports/provided/resources_sessions.py": ONE_PROTOCOL,
+    "ports/provided/serve_sessions.py": ONE_PROTOCOL,
     "ports/provided/activate_harness.py": "one course of steps, whose order is the promise",
 }
 """Longer files, each with the reason why no seam was found."""

@@ -120,7 +120,7 @@ mounts = [{{source = "{shared}", target = "/shared", read_only = false}}]
         self._fates = fates
         try:
             seeded = self._asked(SEED, seed("s1"))
-            assert seeded.status_code == 200, seeded.text
+            assert seeded.status_code == 200, f"{seeded!r} {seeded.text}\n{self.said}"
             cookie = seeded.headers["set-cookie"].partition(";")[0]
             activated = [self._asked(ACTIVATE, HELLO, cookie) for _ in range(2)]
             closed = [self._asked(CLOSE, closing("s1")) for _ in range(2)]
