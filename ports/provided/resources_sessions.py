@@ -64,6 +64,9 @@ from .stop_processes import StopProcesses
 
 log = logging.getLogger(__name__)
 
+ABANDON_SECONDS: Final = 60.0
+"""How long giving back the sandbox of a build that came to nothing may take."""
+
 CLOSES_MAX: Final = 16
 """How often a close begins anew, since something was written while it ended all."""
 
@@ -318,6 +321,12 @@ class ResourcesSessions:
             await self.apps.remove(session)
         self._open.pop(session, None)
         reason = str(error) if isinstance(error, Fault | Refusal) else "it was given up"
+        with anyio.move_on_after(ABANDON_SECONDS):
+            try:
+                # A claim that failed was undone, but not one that was found lost.
+                await self._back.sandbox(session, opened, reason)
+            except (Refusal, Fault) as left:
+                log.error("The sandbox of %s is not given back: %s", session, left)
         try:
             abandon = AbandonBuild(reason=reason, at=self.clock.now())
             await self._carry_out(session, abandon, known=standing)

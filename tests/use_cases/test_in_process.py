@@ -335,3 +335,26 @@ async def test_a_process_killed_at_a_write_is_followed_by_one_that_finishes(
     # Each attempt has a sandbox of its own, in whose folder its command starts.
     assert len(ground.starts) == len(set(ground.starts))
     assert ground.sandboxes == []
+
+
+async def test_a_sandbox_that_is_gone_when_its_build_is_gone_on_with_leaves_no_claim(
+    ground: Ground,
+) -> None:
+    harness = ground.counting(SOLVE)
+    held = 4  # Queued, build started, claim requested, and held.
+    mortal = MortalJournal(ground.journal, appends_left=held, after=True)
+    try:
+        async with ground.stable(harness, mortal) as it:
+            await collected(it)
+    except* Killed:
+        assert mortal.dead
+    async with ground.stable(harness) as it:
+        labels = [listed.label async for listed in it.provider.list(OWNER)]
+        for label in labels:
+            await it.provider.destroy(label)
+        await collected(it)
+
+    assert len(labels) == 1
+    assert [record.failure_kind for record in ground.results.kept] == ["session_lost"]
+    assert await ground.journal.open_streams("claims") == ()
+    assert ground.sandboxes == []
