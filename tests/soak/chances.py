@@ -67,6 +67,8 @@ class Chances:
     """What went wrong."""
     messages: int = 0
     """How many requests came."""
+    under_way: int = 0
+    """How many duplicates are still to come, or to be answered."""
     _dice: random.Random = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -134,6 +134,7 @@ class FaultProxy:
             fault = None
         if fault is not None and kind is FaultKind.DUPLICATE:
             body = b"".join([piece async for piece in near.sized(asked.length or 0)])
+            self.chances.under_way += 1
             self._group.start_soon(self._repeat, asked, body, fault)
             await far.socket.send(asked.raw + body)
             return await self._replied(asked, near, far, None)
@@ -250,9 +251,9 @@ class FaultProxy:
 
     async def _repeat(self, asked: Head, body: bytes, fault: Fault) -> None:
         """Ask once more, a little later, and drop the reply."""
-        await anyio.sleep(fault.seconds)
-        self.chances.note(fault)
         try:
+            await anyio.sleep(fault.seconds)
+            self.chances.note(fault)
             with anyio.move_on_after(REPEAT_SECONDS_MAX):
                 far = Reader(await connect(self.server))
                 try:
@@ -262,6 +263,8 @@ class FaultProxy:
                     far.socket.close()
         except (Ended, OSError):
             return
+        finally:
+            self.chances.under_way -= 1
 
     async def _dropped(self, asked: Head, far: Reader) -> None:
         reply = await far.head()

@@ -6,7 +6,7 @@ is answered the faults stop, and everything has to come to rest by itself.
 """
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -98,8 +98,7 @@ async def soak(plan: Plan) -> Report:
             await crowd(stage.url, arrivals, answers, plan.seed, calm=calm)
             report.seconds = anyio.current_time() - began
             group.cancel_scope.cancel()
-        for hop in hops.values():
-            hop.share = 0.0
+        await _calmed(hops.values())
         await _rest(stage, report)
         for server in stage.servers:
             if server.popen.poll() is not None:
@@ -110,6 +109,17 @@ async def soak(plan: Plan) -> Report:
         report.starts = outside.starts()
         report.logs = {server.name: server.said() for server in stage.servers}
     return report
+
+
+async def _calmed(hops: Collection[Chances]) -> None:
+    """Let nothing go wrong any more, and wait for the last duplicate.
+
+    What one of them makes after the servers have ended would be nobody's.
+    """
+    for hop in hops:
+        hop.share = 0.0
+    while any(hop.under_way for hop in hops):  # noqa: ASYNC110
+        await anyio.sleep(LOOK_SECONDS)
 
 
 async def _rest(stage: Stage, report: Report) -> None:

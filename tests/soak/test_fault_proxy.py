@@ -246,6 +246,7 @@ async def test_a_duplicate_asks_twice_and_is_answered_once() -> None:
         assert await rest(caller) == b""
         caller.close()
         await until(lambda: it.server.connections == 0)
+        await until(lambda: it.chances.under_way == 0)
     assert found == PLAIN
     assert [one.body for one in it.server.asked] == [b"hello"] * 2
     assert it.chances.counted == {FaultKind.DUPLICATE: 1}
