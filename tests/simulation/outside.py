@@ -117,6 +117,12 @@ class Outside:
             self.catch_up(now)
         return now
 
+    @property
+    def until_all_came(self) -> float:
+        """In how many seconds the last creation comes about that nobody waits for."""
+        now = self.now
+        return max((moment - now for moment, _, _ in self.coming), default=0.0)
+
     def catch_up(self, now: float) -> None:
         """Let what is due by now come about, and what comes of that."""
         while due := [each for each in self.coming if each[0] <= now]:
