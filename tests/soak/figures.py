@@ -20,7 +20,8 @@ WARM_UP_SHARE: Final = 1 / 3
 JUDGED_SECONDS: Final = 900.0
 """A shorter run's slope is noise: it is told and not judged."""
 MIB_PER_HOUR_MAX: Final = 24.0
-DESCRIPTORS_PER_HOUR_MAX: Final = 12.0
+DESCRIPTORS_PER_HOUR_MAX: Final = 60.0
+"""Connections come and go: without a leak half an hour showed slopes of -43 to 20."""
 HOUR: Final = 3600.0
 UP: Final = "livery_journal_up"
 
