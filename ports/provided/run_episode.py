@@ -70,7 +70,7 @@ from ..required.participants import (
     Resources,
     Turn,
 )
-from .carry_out import Standing, carry_out
+from .carry_out import Standing, carry_out, read_state
 from .episode_rows import (
     Row,
     failure_of,
@@ -322,12 +322,21 @@ class _Running:
         raise AssertionError("the loop returns or raises")
 
     async def _end(self, failure: Failure | None) -> Row:
-        if self.standing.state.phase is EpisodePhase.ABSENT and failure is not None:
-            return self._row(failure, None)  # Stopped before anything was begun.
         with anyio.CancelScope(shield=True):
+            if failure is not None and not self.standing.version:
+                await self._look_again()
+            if failure is not None and not self.standing.version:
+                return self._row(failure, None)  # Stopped before anything was begun.
             await self._clean_up(failure)
         state = self.standing.state
         return self._row(state.failure, state.result)
+
+    async def _look_again(self) -> None:
+        """Know what stands of an episode of ours whose first write was cut off."""
+        found = await read_state(self.use.journal, self.stream, DECIDER)
+        own = None if self.use.holders is None else self.use.holders.own
+        if found.state.holder == own:
+            self.standing = found
 
     async def _clean_up(self, failure: Failure | None) -> None:
         if failure is not None and self.standing.state.phase not in _ENDED:

@@ -2,7 +2,7 @@
 """An episode: one result or one failure, and whoever was seeded is closed."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import anyio
 import attrs
@@ -19,7 +19,7 @@ from livery.domain.failures import PROVIDER_UNAVAILABLE, SESSION_LOST
 from livery.domain.resources_sessions import ResourcesSessionId
 from livery.domain.tasks import EpisodeId, Task, TaskId
 from livery.ports.provided.run_episode import Row, RunEpisode
-from livery.ports.required.journal import Journal
+from livery.ports.required.journal import Journal, Stream
 from livery.ports.required.participants import (
     AgentClosed,
     Lent,
@@ -29,7 +29,7 @@ from livery.ports.required.participants import (
 )
 from livery.ports.required.sandbox import SandboxAccess
 
-from .outside import HandClock, Killed, MortalJournal
+from .outside import E, HandClock, Killed, MortalJournal
 
 pytestmark = pytest.mark.anyio
 
@@ -406,6 +406,65 @@ async def test_a_turn_that_was_taken_over_counts_from_its_beginning(
     assert isinstance(more, Mapping)
     assert partners.runs == 1
     assert more["seconds"] == {"seed": 0.0, "act": counted, "verify": 0.0, "clean": 0.0}
+
+
+@attrs.define
+class CutJournal:
+    """A journal whose first writer is cut off, before it is written or after."""
+
+    kept: MemoryJournal
+    scope: anyio.CancelScope
+    writes: bool
+    is_cut: bool = False
+
+    async def append(
+        self, stream: Stream[E], events: Sequence[E], *, expected_version: int
+    ) -> int:
+        if self.is_cut:
+            return await self.kept.append(
+                stream, events, expected_version=expected_version
+            )
+        self.is_cut = True
+        if self.writes:
+            await self.kept.append(stream, events, expected_version=expected_version)
+        self.scope.cancel()
+        await anyio.lowlevel.checkpoint()
+        raise AssertionError("it was cut off")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.kept, name)
+
+
+@pytest.mark.parametrize("writes", [True, False])
+async def test_an_episode_whose_first_write_was_cut_off_leaves_nothing_open(
+    writes: bool,
+) -> None:
+    kept, scope, partners = MemoryJournal(), anyio.CancelScope(), Partners()
+    cut = CutJournal(kept, scope, writes)
+
+    row = await use_case(partners, cut)(EPISODE, TASK, scope=scope)  # type: ignore[arg-type]
+
+    assert failure_of(row)["failure_kind"] == "cancelled"
+    assert await kept.open_streams("episodes") == ()
+    assert partners.asked == (["resources.close"] if writes else [])
+
+
+@pytest.mark.parametrize("begun", [1, 2, 3])
+async def test_an_episode_of_a_killed_process_is_closed_by_one_that_is_stopped_at_once(
+    begun: int,
+) -> None:
+    kept, scope, partners = MemoryJournal(), anyio.CancelScope(), Partners()
+    mortal = MortalJournal(kept, appends_left=begun, after=True)
+    with contextlib.suppress(Killed):
+        await use_case(partners, mortal)(EPISODE, TASK)
+    partners.asked.clear()
+
+    cut = CutJournal(kept, scope, writes=False)
+    row = await use_case(partners, cut)(EPISODE, TASK, scope=scope)  # type: ignore[arg-type]
+
+    assert failure_of(row)["failure_kind"] == "cancelled"
+    assert await kept.open_streams("episodes") == ()
+    assert partners.asked[-1] == "resources.close"
 
 
 def _without_seconds(row: Row) -> Row:
