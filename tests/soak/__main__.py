@@ -32,8 +32,9 @@ def main() -> int:
         print(absent, file=sys.stderr)
         return 1
     with ExitStack() as stack:
-        temporary = tempfile.TemporaryDirectory(prefix="soak-")
-        folder = chosen.keep or Path(stack.enter_context(temporary))
+        if (folder := chosen.keep) is None:
+            made = tempfile.TemporaryDirectory(prefix="soak-")
+            folder = Path(stack.enter_context(made))
         folder.mkdir(parents=True, exist_ok=True)
         plan = Plan(
             minutes=chosen.minutes,
