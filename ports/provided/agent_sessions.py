@@ -468,10 +468,11 @@ class AgentSessions:
         """Reach the sandbox, and say that the session is ready, or undo it all."""
         self._open[session] = opened
         try:
+            is_late = self._shut.is_set()
             with anyio.CancelScope() as opened.scope:
-                if not self._shut.is_set():
+                if not is_late:
                     await self._reach(session, opened)
-            if opened.scope.cancelled_caught or self._shut.is_set():
+            if opened.scope.cancelled_caught or is_late:
                 raise AdmissionIsShut(ticket=Ticket(session))
         except BaseException as error:
             del self._open[session]

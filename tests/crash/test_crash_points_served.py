@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from .courses import (
-    FATES,
     LIST_SERVED,
     Case,
-    cases,
     check_served,
     differences,
     listed,
@@ -26,6 +24,9 @@ pytestmark = pytest.mark.peer("docker")
 A_DAY = 3
 """How many cases the peers' tests have in a day."""
 POINTS = listed(LIST_SERVED)
+CASES = [Case("KILL", point) for point in POINTS]
+"""A server that is stopped in order gives its sandboxes back, so what its sessions' next
+activation comes to is another question (`tests/agent_server`)."""
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_the_undisturbed_session_passes_the_points_that_are_listed(
 
 @pytest.mark.parametrize("share", range(A_DAY))
 def test_todays_part(one: OneSession, share: int) -> None:
-    case = todays(cases(LIST_SERVED), A_DAY)[share]
+    case = todays(CASES, A_DAY)[share]
     print(f'python -m tests.crash served {case.fate} "{case.point}"')
 
     check_served(one, case)
@@ -57,6 +58,5 @@ def test_todays_part(one: OneSession, share: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("fate", FATES)
-def test_each_fate_at_each_point(one: OneSession, fate: str, point: str) -> None:
-    check_served(one, Case(fate, point))
+def test_a_kill_at_each_point(one: OneSession, point: str) -> None:
+    check_served(one, Case("KILL", point))
