@@ -6,6 +6,7 @@ are held back only while they may be the beginning of the secret.
 """
 
 import json
+import re
 
 COVER = b"*"
 
@@ -16,35 +17,50 @@ class Cover:
     def __init__(self, *secrets: str) -> None:
         """Look for each secret as it is, and as JSON spells it."""
         spelled = {text for secret in secrets if secret for text in _spellings(secret)}
-        self._spellings = sorted(spelled, key=len, reverse=True)
+        longest_first = sorted(spelled, key=len, reverse=True)
+        self._spellings = longest_first
+        self._any = re.compile(b"|".join(map(re.escape, longest_first)) or b"(?!)")
         self._held = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """Return what can go on now."""
-        whole = self.covered(self._held + piece)
-        held = max((_overlap(whole, text) for text in self._spellings), default=0)
-        self._held = whole[len(whole) - held :]
-        return whole[: len(whole) - held]
+        """Return what can go on now.
+
+        What may be the beginning of a spelling waits, a whole shorter one included.
+        """
+        text, at, out = self._held + piece, 0, bytearray()
+        while True:
+            ahead = len(text) - at
+            held = max(
+                (_overlap(text, one, ahead) for one in self._spellings), default=0
+            )
+            found = self._any.search(text, at)
+            if found is None or found.start() >= len(text) - held:
+                self._held = text[len(text) - held :]
+                return bytes(out + text[at : len(text) - held])
+            out += text[at : found.start()] + _cover(found)
+            at = found.end()
 
     def end(self) -> bytes:
         """Return what was held back."""
         held, self._held = self._held, b""
-        return held
+        return self.covered(held)
 
     def covered(self, text: bytes) -> bytes:
         """Return a whole text with the secrets covered."""
-        for spelling in self._spellings:
-            text = text.replace(spelling, COVER * len(spelling))
-        return text
+        return self._any.sub(_cover, text)
+
+
+def _cover(found: re.Match[bytes]) -> bytes:
+    return COVER * len(found[0])
 
 
 def _spellings(secret: str) -> tuple[bytes, bytes]:
     return secret.encode(), json.dumps(secret)[1:-1].encode()
 
 
-def _overlap(text: bytes, secret: bytes) -> int:
+def _overlap(text: bytes, secret: bytes, most: int) -> int:
     """Return how much of the end of `text` may be the beginning of `secret`."""
-    for size in range(min(len(text), len(secret) - 1), 0, -1):
+    for size in range(min(most, len(secret) - 1), 0, -1):
         if text.endswith(secret[:size]):
             return size
     return 0

@@ -109,3 +109,14 @@ def test_without_a_secret_nothing_is_covered_or_held() -> None:
 
     assert cover.feed(b"abc") == b"abc"
     assert cover.end() == b""
+
+
+def test_a_short_spelling_that_may_become_the_long_one_waits_for_it() -> None:
+    secret = "a\\\\"
+    spelled = json.dumps(secret)[1:-1].encode()
+    assert spelled.startswith(secret.encode())
+    cover = Cover(secret)
+
+    out = [cover.feed(spelled[:3]), cover.feed(spelled[3:]), cover.end()]
+
+    assert b"".join(out) == b"*" * len(spelled)

@@ -67,14 +67,14 @@ PLANTED: Final = (
     Mutant(
         "reaper-takes-from-the-living",
         "ports/provided/reap_claims.py",
-        "if holder is not None and not is_left and await self.holders.alive(holder):",
-        "if holder is not None and not await self.holders.alive(holder):",
+        "if holder is not None and not is_left and await self._alive(holder, look):",
+        "if holder is not None and not await self._alive(holder, look):",
     ),
     Mutant(
         "reaper-lists-after-the-journal",
         "ports/provided/reap_claims.py",
-        "if sandbox.label.claim not in claims:",
-        "if sandbox.label.claim in claims:",
+        "if sandbox.label.claim not in claims\n",
+        "if sandbox.label.claim in claims\n",
     ),
     Mutant(
         "append-without-a-fence",
