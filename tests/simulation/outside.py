@@ -385,9 +385,10 @@ class SimulatedProvider:
             box.ended_at = now
             self.outside.ended += 1
             self.outside.note(f"ended {label.claim}")
-        await self.process.travel(question)
+        # Before the answer travels: another may be made meanwhile that was asked for.
         if wrong == "done twice" and self.outside.live(label.claim, now) is not None:
             self.outside.broken(3, f"{label.claim} is there after its end")
+        await self.process.travel(question)
         if wrong == "reply lost":
             raise self._unreachable("the reply was lost")
 
