@@ -123,6 +123,11 @@ class Outside:
         now = self.now
         return max((moment - now for moment, _, _ in self.coming), default=0.0)
 
+    @property
+    def came_late(self) -> int:
+        """How many creations have come about so far that nobody waited for."""
+        return sum(1 for box in self.boxes if box.late)
+
     def catch_up(self, now: float) -> None:
         """Let what is due by now come about, and what comes of that."""
         while due := [each for each in self.coming if each[0] <= now]:

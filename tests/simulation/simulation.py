@@ -138,10 +138,12 @@ def _played(seed: int, only: frozenset[str] | None) -> Story:
         checks.after_a_life(outside)
     outside.clock.move_to(outside.clock.monotonic() + LATE_SECONDS_MAX)
     for number in range(lives, lives + CALM_LIVES_MAX):
+        before = outside.came_late
         is_complete = _live(_Life(outside, tasks, number, calm=True))
         left = outside.until_all_came
         outside.clock.move_to(outside.clock.monotonic() + left)
-        if is_complete and not left:
+        # What comes behind its last list is for the reaper of the next life.
+        if is_complete and not left and outside.came_late == before:
             break
     else:
         outside.faults.append("the run did not come to an end")
@@ -196,10 +198,12 @@ async def _served(outside: Outside, tasks: dict[TaskId, Task], way_in: Open) -> 
         done.set()
     for number in range(CALM_LIVES_MAX):
         last = Process(outside, f"reaper-{number}", OWNER, None, calm=True)
+        before = outside.came_late
         is_at_rest = await rest(last, tasks)
         left = outside.until_all_came
         await outside.clock.sleep(left)
-        if is_at_rest and not left:
+        # What comes behind its last list is for the next one's.
+        if is_at_rest and not left and outside.came_late == before:
             return
     outside.faults.append("what was served did not come to rest")
 
