@@ -22,17 +22,10 @@ from livery.adapters.journals import open_sqlite_journal
 from livery.ports.required.journal import Journal
 
 from ..docker_engine.raw_engine import labelled
+from ..journals.open_streams import still_open
 from .doomed_livery import EACH
 from .forks import LIFE_SECONDS_MAX, ROOT, Forks
 
-CATEGORIES: Final = (
-    "agent_sessions",
-    "claims",
-    "episodes",
-    "places",
-    "resources_sessions",
-    "runtimes",
-)
 GRADER: Final = (
     'read -r mark; test "$(cat answer.txt)" = 42; status=$?; echo "$mark"; exit $status'
 )
@@ -104,12 +97,12 @@ class OneEpisode:
     @property
     def notes(self) -> list[str]:
         """The points that the last process passed, or all that were struck in turn."""
-        return self._lines("notes")
+        return lines_of(self.folder / "notes")
 
     @property
     def starts(self) -> list[str]:
         """A line with the episode's key for each start of the harness."""
-        return self._lines("shared/starts")
+        return lines_of(self.folder / "shared" / "starts")
 
     def prepare(self) -> None:
         """Write the task down, and make the folder that is mounted."""
@@ -148,7 +141,7 @@ class OneEpisode:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._lines("out/results.jsonl")]
+        return [json.loads(line) for line in lines_of(self.out / "results.jsonl")]
 
     def on_engine(self) -> tuple[str, ...]:
         """Return what the engine has of ours."""
@@ -162,13 +155,7 @@ class OneEpisode:
             lambda: open_sqlite_journal(self.state / "journal.sqlite")
         )
         async with opened() as journal:
-            return tuple(
-                [
-                    f"{category}/{key}"
-                    for category in CATEGORIES
-                    for key in await journal.open_streams(category)
-                ]
-            )
+            return await still_open(journal)
 
     def _livery(self, fates: Fates, *words: str) -> Ended:
         if EACH not in fates:
@@ -195,9 +182,10 @@ class OneEpisode:
                 ).returncode
         return Ended(status=status, said=log.read_text())
 
-    def _lines(self, name: str) -> list[str]:
-        path = self.folder / name
-        return path.read_text().splitlines() if path.exists() else []
+
+def lines_of(path: Path) -> list[str]:
+    """Return the lines of a file; none where it has not been written yet."""
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def _counted(row: dict[str, Any]) -> tuple[object, ...]:

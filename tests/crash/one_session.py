@@ -24,8 +24,9 @@ from livery.adapters.journals import open_sqlite_journal
 from ..agent_server.processes import SAYS
 from ..agent_server.scripted import EPISODE, HELLO, seed
 from ..docker_engine.raw_engine import labelled
+from ..journals.open_streams import still_open
 from .forks import ROOT
-from .one_episode import CATEGORIES, NO_FATES, Fates
+from .one_episode import NO_FATES, Fates, lines_of
 
 WAIT_SECONDS: Final = 120.0
 LOOK_SECONDS: Final = 0.02
@@ -81,11 +82,11 @@ class OneSession:
     @property
     def notes(self) -> list[str]:
         """The points that the first server passed."""
-        return self._lines("notes.1")
+        return lines_of(self.folder / "notes.1")
 
     @property
     def starts(self) -> list[str]:
-        return self._lines("shared/starts")
+        return lines_of(self.folder / "shared" / "starts")
 
     @property
     def said(self) -> str:
@@ -219,14 +220,4 @@ mounts = [{{source = "{shared}", target = "/shared", read_only = false}}]
 
     async def _still_open(self) -> tuple[str, ...]:
         async with open_sqlite_journal(self.state / "journal.sqlite") as journal:
-            return tuple(
-                [
-                    f"{category}/{key}"
-                    for category in CATEGORIES
-                    for key in await journal.open_streams(category)
-                ]
-            )
-
-    def _lines(self, name: str) -> list[str]:
-        path = self.folder / name
-        return path.read_text().splitlines() if path.exists() else []
+            return await still_open(journal)

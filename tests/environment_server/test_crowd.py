@@ -22,10 +22,9 @@ from livery.entrypoints.state_folder import open_state_folder
 from ..benchmarks.crowd import bodies
 from ..benchmarks.served import WORLDS, SlowProvider
 from ..benchmarks.servers import settings
+from ..journals.open_streams import CATEGORIES
 
 pytestmark = pytest.mark.anyio
-
-CATEGORIES = ("agent_sessions", "claims", "episodes", "places", "resources_sessions")
 
 
 @pytest.mark.parametrize(("world", "episodes"), [("desk", 64), ("heavy", 12)])

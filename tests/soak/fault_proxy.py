@@ -150,14 +150,7 @@ class FaultProxy:
         flow = _Flow(fault if is_cut else None, size)
         body = near.chunks() if asked.is_chunked else near.sized(asked.length or 0)
         try:
-            async with aclosing(body):
-                await flow.send(far.socket, asked.raw)
-                async for piece in body:
-                    await flow.send(far.socket, piece)
-        except Cut:
-            assert fault is not None
-            self.chances.note(fault)
-            raise
+            await self._pass_on(asked, body, far.socket, flow)
         except Ended:
             # Who sends no more may still wait for what the server makes of it.
             far.socket.send_end()
@@ -204,17 +197,27 @@ class FaultProxy:
     ) -> bool:
         body, length = far.reply_body(asked, reply)
         flow = self._flow(fault, None if length is None else len(reply.raw) + length)
-        try:
-            async with aclosing(body):
-                await flow.send(near.socket, reply.raw)
-                async for piece in body:
-                    await flow.send(near.socket, piece)
-        except Cut:
-            assert fault is not None
-            self.chances.note(fault)
-            raise
+        await self._pass_on(reply, body, near.socket, flow)
         ends = length is None and not reply.is_chunked
         return not ends and reply.value(b"connection") != b"close"
+
+    async def _pass_on(
+        self,
+        head: Head,
+        body: AsyncGenerator[bytes],
+        target: EngineSocket,
+        flow: _Flow,
+    ) -> None:
+        """Send a head and its body, and note where they were cut off."""
+        try:
+            async with aclosing(body):
+                await flow.send(target, head.raw)
+                async for piece in body:
+                    await flow.send(target, piece)
+        except Cut:
+            assert flow.fault is not None
+            self.chances.note(flow.fault)
+            raise
 
     def _flow(self, fault: Fault | None, size: int | None) -> _Flow:
         if fault is None or fault.kind not in (FaultKind.CUT_REPLY, FaultKind.SLOW):

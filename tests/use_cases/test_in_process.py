@@ -7,6 +7,7 @@ import anyio
 import attrs
 import pytest
 
+from livery.adapters.harnesses.command import CommandHarness
 from livery.adapters.harnesses.nop import NopHarness
 from livery.domain.activations import Outcome, Stillness
 from livery.domain.agent_sessions import AgentSessionId
@@ -298,6 +299,18 @@ async def test_stopping_a_run_gives_every_sandbox_back_and_writes_every_row(
     assert ground.sandboxes == []
 
 
+async def collected_until_killed(
+    ground: Ground, harness: CommandHarness, number: int, *, after: bool
+) -> None:
+    """Collect until the process dies at a write, just before or just after it."""
+    mortal = MortalJournal(ground.journal, appends_left=number, after=after)
+    try:
+        async with ground.stable(harness, mortal) as it:
+            await collected(it)
+    except* Killed:
+        assert mortal.dead
+
+
 def points() -> list[object]:
     """Return every write of an episode as a point to die at; some are for always."""
     always = {3, 6, 9, 10, 14, 17}
@@ -318,12 +331,7 @@ async def test_a_process_killed_at_a_write_is_followed_by_one_that_finishes(
     ground: Ground, number: int, after: bool
 ) -> None:
     harness = ground.counting(SOLVE)
-    mortal = MortalJournal(ground.journal, appends_left=number, after=after)
-    try:
-        async with ground.stable(harness, mortal) as it:
-            await collected(it)
-    except* Killed:
-        assert mortal.dead
+    await collected_until_killed(ground, harness, number, after=after)
     async with ground.stable(harness) as it:
         if ground.results.kept == [] or ground.results.kept[-1].kind is not (
             RecordKind.PASSED
@@ -342,12 +350,7 @@ async def test_a_sandbox_that_is_gone_when_its_build_is_gone_on_with_leaves_no_c
 ) -> None:
     harness = ground.counting(SOLVE)
     held = 4  # Queued, build started, claim requested, and held.
-    mortal = MortalJournal(ground.journal, appends_left=held, after=True)
-    try:
-        async with ground.stable(harness, mortal) as it:
-            await collected(it)
-    except* Killed:
-        assert mortal.dead
+    await collected_until_killed(ground, harness, held, after=True)
     async with ground.stable(harness) as it:
         labels = [listed.label async for listed in it.provider.list(OWNER)]
         for label in labels:
