@@ -28,6 +28,8 @@ TOLD_CHARACTERS_MAX = 300
 _OPEN = r"""
 workdir=$1 key=$2 python=$3 program=$4 known=$5 token=$6
 fault() { printf 'fault\n%s\n%s\n' "$1" "$(printf %s "$2" | tr '\n' ' ')"; exit 0; }
+# Another one may make it at the same time.
+make() { mkdir -m 700 -- "$1" || [ -d "$1" ]; }
 base=$(pwd -P)
 command -v "$python" >/dev/null 2>&1 || fault python "there is no $python in it"
 scratch=
@@ -41,15 +43,14 @@ inside=$(cd -- "$workdir" && pwd -P)
 if [ -z "$scratch" ]; then
     for parent in /tmp /var/tmp /dev/shm "$base"; do
         case $parent/ in "$inside"/*) continue ;; esac
-        told=$(mkdir -m 700 -- "$parent/.run-$key" 2>&1) &&
+        told=$(make "$parent/.run-$key" 2>&1) &&
             { scratch=$parent/.run-$key; break; }
     done
 fi
 [ -n "$scratch" ] || fault scratch "no folder outside of $workdir can be written: $told"
 [ ! -L "$scratch" ] || fault scratch "$scratch is a link"
 folder=$base/.livery-$key
-told=$({ [ -d "$folder" ] || mkdir -m 700 -- "$folder"; } 2>&1) ||
-    fault folder "$told"
+told=$(make "$folder" 2>&1) || fault folder "$told"
 [ ! -L "$folder" ] || fault folder "$folder is a link"
 have=no
 [ -s "$folder/$program" ] && have=$(wc -c <"$folder/$program")

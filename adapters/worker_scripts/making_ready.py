@@ -44,8 +44,9 @@ if [ ! -d "$workdir" ]; then
 fi
 [ -d /tmp ] || { mkdir -p /tmp && chmod 1777 /tmp; }
 if [ ! -d "$scratch" ]; then
-    told=$({ mkdir -m 700 -- "$scratch" && give "$scratch"; } 2>&1) ||
-        fault scratch "$told"
+    # Another one may make it at the same time; what a link leads to is not given away.
+    make() { mkdir -m 700 -- "$1" || { [ -d "$1" ] && [ ! -L "$1" ]; }; }
+    told=$({ make "$scratch" && give "$scratch"; } 2>&1) || fault scratch "$told"
 fi
 [ ! -L "$scratch" ] || fault scratch "$scratch is a link"
 
