@@ -45,6 +45,7 @@ from ..run_plan import plan_of
 from ..settings import SandboxSettings
 from ..settings_reading import SettingsFile
 from ..state_folder import open_state_folder
+from .bridges import moving_bridges
 from .shared import (
     Shared,
     Status,
@@ -73,6 +74,8 @@ class Verdict(StrEnum):
     WORKS = "works"
     ABSENT = "absent"
     """Not here, and only needed by who wants it."""
+    DOUBTFUL = "doubtful"
+    """It works, and will not always."""
     BROKEN = "broken"
 
 
@@ -102,6 +105,7 @@ def check(shared: Shared, config: Path | None, state: Path | None) -> int:
         found += anyio.run(_asked, shared, state_of(state, file.settings), file)
     found += [_extra(name) for name in EXTRAS]
     found += [Found("plug-ins", Verdict.BROKEN, one) for one in _plug_ins()]
+    found += [_bridge(name) for name in moving_bridges()]
     shared.out().print(_table(found))
     broken = any(one.verdict is Verdict.BROKEN for one in found)
     return Status.LEFT if broken else Status.GRADED
@@ -206,6 +210,16 @@ def _extra(name: str) -> Found:
         return Found(f"extra {name}", Verdict.WORKS, f"for {what}")
     return Found(
         f"extra {name}", Verdict.ABSENT, f"for {what}: pip install 'livery[{name}]'"
+    )
+
+
+def _bridge(name: str) -> Found:
+    return Found(
+        f"bridge {name}",
+        Verdict.DOUBTFUL,
+        "its address moves when containers come and go, and others are out of reach"
+        f" for half a minute then: ip link set {name} address 02:42:ac:11:00:01"
+        " (as root, one address for each bridge, after each start of dockerd)",
     )
 
 
