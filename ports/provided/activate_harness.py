@@ -64,6 +64,7 @@ from .run_receipts import (
     Receipt,
     Vanished,
 )
+from .sandbox_programs import RuntimeMissing
 from .supervised_run import SandboxSession, Stream
 from .token_data import with_whole_token_data
 
@@ -171,6 +172,10 @@ class ActivateHarness:
         except SandboxLost as lost:
             capture = Capture(how=Lost(str(lost)), stopped=True)
             stillness = Stillness.SANDBOX_GONE
+        except RuntimeMissing as missing:
+            # Without it nothing can have been begun, unless the run took it away.
+            capture = Capture(how=None, stopped=True, reason=str(missing))
+            stillness = None
         return await self._ending(attempt, capture, stillness)
 
     async def unseen(self, attempt: Attempt, outcome: Outcome, reason: str) -> Ending:

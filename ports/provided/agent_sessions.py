@@ -396,9 +396,11 @@ class AgentSessions:
                 opened.scope.cancel()
             await opened.reached.wait()
             return
-        await opened.stop_run()
-        await self._stopped(session, await self.standing(session))
-        await self._drop(session)
+        # A run that is just being begun is waited for; no other begins any more.
+        async with opened.intent:
+            await opened.stop_run()
+            await self._stopped(session, await self.standing(session))
+            await self._drop(session)
         reason = "the server shuts down"
         await self.sandboxes.release(opened.seeded, opened.grant, reason=reason)
 
@@ -426,12 +428,18 @@ class AgentSessions:
             if standing.state.activations.of(digest) is not None:
                 return
             DECIDER.decide(standing.state, activate)
-        opened = await self._opened(session, standing)
+        try:
+            opened = await self._opened(session, standing)
+        except (SandboxLost, ClaimNotUsable) as lost:
+            await self._start_without(session, standing, activate, lost)
+            return
         self.harness.check(_request(opened, parameters))
         async with opened.intent:
             standing = opened.standing
             if standing.state.activations.of(digest) is not None:
                 return
+            if self._shut.is_set():
+                raise AdmissionIsShut(ticket=Ticket(session))
             if opened.grant.tokens_lost:
                 raise GrantLost(session=session)
             standing = await self._carry_out(session, activate, known=standing)
@@ -441,6 +449,25 @@ class AgentSessions:
                 return
             opened.running = digest
         await self._run(session, opened, activation, fresh=True)
+
+    async def _start_without(
+        self,
+        session: AgentSessionId,
+        standing: Standing[AgentSession],
+        activate: Activate,
+        lost: SandboxLost | ClaimNotUsable,
+    ) -> None:
+        """Write down a run that never began, since its sandbox is gone.
+
+        So a repeat has the same answer, whoever gives it.
+        """
+        parameters: Mapping[str, Json] = json.loads(activate.parameters)
+        self.harness.check(_request(_unreached(standing), parameters))
+        standing = await self._carry_out(session, activate, known=standing)
+        activation = standing.state.activations.of(activate.request)
+        assert activation is not None, "it was just written, by us or another"
+        if standing.state.holder == self.holders.own and activation.ending is None:
+            await self._end_lost(session, standing, activation, lost)
 
     def _needs_nothing(self, grant: SessionGrant) -> bool:
         """Whether a session is ready without anything being reached or made for it."""
@@ -654,15 +681,7 @@ class AgentSessions:
         try:
             return await self._opened(session, standing)
         except (SandboxLost, ClaimNotUsable) as lost:
-            # Or it was given back, when its process had died and nobody had taken over.
-            seeded = standing.state.seeded
-            assert seeded is not None, "it has an activation"
-            grant = from_text(seeded.grant)
-            assert grant is not None, "it was read before the sandbox was looked for"
-            opened = OpenSession(standing, seeded, grant)
-            await self._end_unseen(
-                session, opened, activation, Outcome.SANDBOX_ERROR, str(lost)
-            )
+            await self._end_lost(session, standing, activation, lost)
             return None
 
     async def _run(
@@ -735,6 +754,24 @@ class AgentSessions:
             await self._end_unseen(
                 session, opened, activation, Outcome.CANCELLED, reason
             )
+
+    async def _end_lost(
+        self,
+        session: AgentSessionId,
+        standing: Standing[AgentSession],
+        activation: Activation,
+        lost: SandboxLost | ClaimNotUsable,
+    ) -> None:
+        """End a run whose sandbox is gone, or was given back."""
+        reason = str(lost)
+        if isinstance(lost, ClaimNotUsable):
+            # By a server that was stopped, or when its process had died and nobody
+            # had taken over.
+            reason = f"its sandbox was given back (its claim is {lost.phase})"
+        opened = _unreached(standing)
+        await self._end_unseen(
+            session, opened, activation, Outcome.SANDBOX_ERROR, reason
+        )
 
     async def _end_unseen(
         self,
@@ -875,6 +912,15 @@ class AgentSessions:
         if opened is not None:
             opened.learned(standing)
         return standing
+
+
+def _unreached(standing: Standing[AgentSession]) -> OpenSession:
+    """Return a seeded session of which this process holds nothing."""
+    seeded = standing.state.seeded
+    assert seeded is not None, "its sandbox was looked for"
+    grant = from_text(seeded.grant)
+    assert grant is not None, "it was read before the sandbox was looked for"
+    return OpenSession(standing, seeded, grant)
 
 
 def _request(

@@ -143,6 +143,7 @@ def check_served(one: OneSession, case: Case) -> None:
     assert (served.on_engine, served.still_open) == ((), ()), told
     assert served.last_status == 0, told
     answers = (served.seeded, *served.activated, *served.closed)
+    told += "".join(f"\n{each.status_code} {each.text}" for each in answers)
     assert {answer.status_code for answer in answers} == {200}, told
     assert served.activated[0].content == served.activated[1].content, told
     assert served.closed[0].content == served.closed[1].content, told
@@ -150,6 +151,8 @@ def check_served(one: OneSession, case: Case) -> None:
         assert one.starts == ["start"], told
         assert "done" in served.activated[0].text, told
     else:
-        # Killed between the intent and the launch, or stopped: it is told so.
-        assert served.status == "cancelled", told
+        # Killed between the intent and the launch, or stopped: it is told so. One that
+        # was stopped before the run has given the sandbox back.
+        stopped = case.fate != "KILL" and "given back" in served.activated[0].text
+        assert served.status == ("failed" if stopped else "cancelled"), told
         assert len(one.starts) <= (0 if case.fate == "KILL" else 1), told

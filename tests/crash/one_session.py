@@ -205,10 +205,19 @@ mounts = [{{source = "{shared}", target = "/shared", read_only = false}}]
             time.sleep(LOOK_SECONDS)  # Another process says it in a file.
         return False
 
+    @property
+    def _is_stopping(self) -> bool:
+        """Whether the server that is there was struck with a stop in order."""
+        return self._begun == 1 and any(
+            point in self.notes and not {"TERM", "INT"}.isdisjoint(fates)
+            for point, fates in self._fates.items()
+        )
+
     def _end(self) -> int:
         if self._popen is None:
             return 0
-        self._popen.send_signal(signal.SIGTERM)
+        if not self._is_stopping:  # Told twice, it would end at once.
+            self._popen.send_signal(signal.SIGTERM)
         status = self._popen.wait(WAIT_SECONDS)
         self._popen = None
         return status

@@ -12,9 +12,9 @@ import pytest
 from .courses import (
     LIST_SERVED,
     Case,
+    cases,
     check_served,
     differences,
-    listed,
     todays,
 )
 from .one_session import OneSession
@@ -23,10 +23,7 @@ pytestmark = pytest.mark.peer("docker")
 
 A_DAY = 3
 """How many cases the peers' tests have in a day."""
-POINTS = listed(LIST_SERVED)
-CASES = [Case("KILL", point) for point in POINTS]
-"""A server that is stopped in order gives its sandboxes back, so what its sessions' next
-activation comes to is another question (`tests/agent_server`)."""
+CASES = cases(LIST_SERVED)
 
 
 @pytest.fixture
@@ -57,6 +54,6 @@ def test_todays_part(one: OneSession, share: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("point", POINTS)
-def test_a_kill_at_each_point(one: OneSession, point: str) -> None:
-    check_served(one, Case("KILL", point))
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_each_fate_at_each_point(one: OneSession, case: Case) -> None:
+    check_served(one, case)
