@@ -116,6 +116,13 @@ class AgentSessions:
         factory=dict[AgentSessionId, OpenSession], init=False
     )
     _shut: anyio.Event = attrs.field(factory=anyio.Event, init=False)
+    _told: list[Callable[[AgentSessionId], None]] = attrs.field(
+        factory=list[Callable[[AgentSessionId], None]], init=False
+    )
+
+    def tell_of_reopened(self, told: Callable[[AgentSessionId], None]) -> None:
+        """Call `told` with each session that was seeded before and is open here now."""
+        self._told.append(told)
 
     def shut(self) -> None:
         """Set no session up any more: shutdown has begun."""
@@ -589,6 +596,8 @@ class AgentSessions:
             raise
         finally:
             opened.reached.set()
+        for told in self._told:
+            told(session)
         return opened
 
     async def _taken_over(

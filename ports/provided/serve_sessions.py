@@ -207,7 +207,7 @@ class ServedSessions:
                     # Refused, undone, or set up by another server meanwhile.
                     if not self.sessions.is_open_here(session):
                         await self.admit.leave(Ticket(session))
-            self._follow(session)
+            self.follow_if_open(session)
 
     async def _admitted(self, session: AgentSessionId) -> None:
         """Have a place for a session, unless it is one that needs none.
@@ -240,7 +240,7 @@ class ServedSessions:
                     session, parameters, model_prefix=model_prefix, digest=digest
                 )
             finally:
-                self._follow(session)
+                self.follow_if_open(session)
                 is_open = self.sessions.is_open_here(session)
                 if not is_open and session not in self._adopted:
                     await self.admit.leave(Ticket(session))
@@ -274,7 +274,7 @@ class ServedSessions:
         if self.draining:
             raise AdmissionIsShut(ticket=Ticket(session))
 
-    def _follow(self, session: AgentSessionId) -> None:
+    def follow_if_open(self, session: AgentSessionId) -> None:
         """Follow a session that is open here, and note that it is in use."""
         if not self.sessions.is_open_here(session):
             return
@@ -339,7 +339,7 @@ class ServedSessions:
             except (Fault, Refusal) as fault:
                 log.warning("What a dead process left is not finished: %s", fault)
             finally:
-                self._follow(session)
+                self.follow_if_open(session)
 
     async def _let_go_if_over(self, session: AgentSessionId) -> None:
         """Give up the place of an adopted session that another server has closed."""
@@ -402,6 +402,9 @@ async def serve_sessions(
             group=group,
             calls=SharedCalls(group),
         )
+        # What is about to run for a session that another process seeded ends when that
+        # one, or a third, is asked to close it.
+        sessions.tell_of_reopened(served.follow_if_open)
         group.start_soon(served.sweep)
         try:
             yield served
