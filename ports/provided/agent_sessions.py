@@ -44,7 +44,6 @@ from ...domain.agent_sessions import (
     StartClose,
     TakeOver,
 )
-from ...domain.claims import ClaimNotUsable
 from ...domain.digests import Json, RequestDigest
 from ...domain.refusals import Refusal
 from ...domain.requests import request_digest
@@ -437,7 +436,7 @@ class AgentSessions:
             DECIDER.decide(standing.state, activate)
         try:
             opened = await self._opened(session, standing)
-        except (SandboxLost, ClaimNotUsable) as lost:
+        except SandboxLost as lost:
             await self._start_without(session, standing, activate, lost)
             return
         self.harness.check(_request(opened, parameters))
@@ -462,7 +461,7 @@ class AgentSessions:
         session: AgentSessionId,
         standing: Standing[AgentSession],
         activate: Activate,
-        lost: SandboxLost | ClaimNotUsable,
+        lost: SandboxLost,
     ) -> None:
         """Write down a run that never began, since its sandbox is gone.
 
@@ -689,7 +688,7 @@ class AgentSessions:
         """Reach the sandbox of a run; None when it is gone, which is the run's end."""
         try:
             return await self._opened(session, standing)
-        except (SandboxLost, ClaimNotUsable) as lost:
+        except SandboxLost as lost:
             await self._end_lost(session, standing, activation, lost)
             return None
 
@@ -769,17 +768,12 @@ class AgentSessions:
         session: AgentSessionId,
         standing: Standing[AgentSession],
         activation: Activation,
-        lost: SandboxLost | ClaimNotUsable,
+        lost: SandboxLost,
     ) -> None:
         """End a run whose sandbox is gone, or was given back."""
-        reason = str(lost)
-        if isinstance(lost, ClaimNotUsable):
-            # By a server that was stopped, or when its process had died and nobody
-            # had taken over.
-            reason = f"its sandbox was given back (its claim is {lost.phase})"
         opened = _unreached(standing)
         await self._end_unseen(
-            session, opened, activation, Outcome.SANDBOX_ERROR, reason
+            session, opened, activation, Outcome.SANDBOX_ERROR, str(lost)
         )
 
     async def _end_unseen(

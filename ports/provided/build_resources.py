@@ -15,7 +15,7 @@ from ...domain.tasks import EpisodeId, Task
 from ..required.sandbox_provider import SandboxSpec
 from ..required.world import World
 from .carry_out import Standing
-from .claim_sandbox import ClaimSandbox, HeldSandbox
+from .claim_sandbox import ClaimSandbox, HeldSandbox, given_back
 from .open_resources import Equip, OpenResources, claim_of, episode_of
 from .place_files import place_files
 from .session_apps import SessionApps
@@ -92,15 +92,20 @@ class BuildResources:
         spec: SandboxSpec,
         standing: Standing[ResourcesSession],
     ) -> HeldSandbox | None:
-        """Claim the sandbox; none once grading has given it back before a restart."""
+        """Claim the sandbox; none once grading has given it back before a restart.
+
+        Raises:
+            SandboxLost: It was given back, by a server that was stopped or by a reaper.
+        """
+        claim = claim_of(session, standing.state)
         try:
             return await self.claim(
-                claim_of(session, standing.state),
+                claim,
                 spec,
                 used_by=episode.key,
                 lend_to=Borrower(episode.key),
             )
-        except ClaimNotUsable:
+        except ClaimNotUsable as refused:
             if standing.state.verification is None:
-                raise
+                raise given_back(self.claim.provider.name, claim, refused) from refused
             return None

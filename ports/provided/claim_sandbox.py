@@ -196,6 +196,15 @@ class ClaimSandbox:
         )
 
 
+def given_back(provider: str, claim: ClaimId, refused: ClaimNotUsable) -> SandboxLost:
+    """Return what to tell whoever still needs the sandbox of a claim that is over."""
+    return SandboxLost(
+        provider=provider,
+        sandbox=str(claim),
+        reason=f"it was given back (its claim is {refused.phase})",
+    )
+
+
 def spec_digest(spec: SandboxSpec) -> SpecDigest:
     """Return what makes two specs the same; values of `env` are in it as a digest."""
     text = repr(sorted(attrs.asdict(spec).items(), key=str))

@@ -185,9 +185,11 @@ class ServedResources:
             self._used[session] = self.sessions.clock.monotonic()
 
     async def restore(self) -> tuple[ResourcesSessionId, ...]:
-        """Open again what another process left open; return what stands."""
+        """Open again what another process left open; return what there is of sessions.
+
+        One that cannot be gone on with is among them: who asks for it is told why.
+        """
         names = await self.sessions.journal.open_streams("resources_sessions")
-        found: list[ResourcesSessionId] = []
         limiter = anyio.CapacityLimiter(REOPENED_AT_ONCE)
 
         async def reopen(session: ResourcesSessionId) -> None:
@@ -199,13 +201,13 @@ class ServedResources:
                         log.error("Session %s is not gone on with: %s", session, error)
                         return
             if opened is not None:
-                found.append(session)
                 self.used(session)
 
+        found = tuple(map(ResourcesSessionId, names))
         async with anyio.create_task_group() as group:
-            for name in names:
-                group.start_soon(reopen, ResourcesSessionId(name))
-        return tuple(found)
+            for session in found:
+                group.start_soon(reopen, session)
+        return found
 
     async def drain(self) -> None:
         """Build and make nothing any more, and stop every sandbox that is lent, once."""

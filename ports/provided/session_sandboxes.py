@@ -14,7 +14,7 @@ import attrs
 
 from ...domain import agent_sessions
 from ...domain.agent_sessions import AgentSessionId, SeedStarted
-from ...domain.claims import DECIDER, ClaimId, TakeOver
+from ...domain.claims import DECIDER, ClaimId, ClaimNotUsable, TakeOver
 from ...domain.refusals import Refusal
 from ..required.harness import Harness, RequestRefused
 from ..required.journal import Journal, agent_session_stream, claim_stream
@@ -27,7 +27,7 @@ from ..required.sandbox_provider import (
     Unsupported,
 )
 from .carry_out import carry_out, read_state
-from .claim_sandbox import ClaimSandbox
+from .claim_sandbox import ClaimSandbox, given_back
 from .release_claim import ReleaseClaim
 from .session_grants import SessionGrant
 
@@ -60,6 +60,7 @@ class SessionSandboxes:
         Raises:
             RequestRefused: No such provider is configured.
             Unsupported: The harness needs what the provider cannot do.
+            SandboxLost: It was given back, by a server that was stopped or by a reaper.
             Refusal, Fault: As `ClaimSandbox` and `SandboxProvider.connect` say.
         """
         if grant.lent is not None:
@@ -68,12 +69,16 @@ class SessionSandboxes:
             return await provider.connect(grant.lent, borrower=ClaimId(seeded.session))
         if self.own is None:
             return None
-        self._check(self.own.claim.provider)
-        held = await self.own.claim(
-            claim_of(seeded),
-            self.own.spec,
-            used_by=f"{seeded.episode.key} ({seeded.session})",
-        )
+        provider, claim = self.own.claim.provider, claim_of(seeded)
+        self._check(provider)
+        try:
+            held = await self.own.claim(
+                claim,
+                self.own.spec,
+                used_by=f"{seeded.episode.key} ({seeded.session})",
+            )
+        except ClaimNotUsable as refused:
+            raise given_back(provider.name, claim, refused) from refused
         return held.sandbox
 
     def is_boundary(self, grant: SessionGrant) -> bool:

@@ -128,7 +128,7 @@ async def test_a_session_whose_sandbox_a_shutdown_gave_back_is_told_of_at_the_ne
     assert answers[0].content == answers[1].content
     answer = answers[0].json()
     assert answer["status"] == "failed"
-    assert "its sandbox was given back" in answer["error"]["message"]
+    assert "it was given back" in answer["error"]["message"]
     assert started == []
     assert closed.status_code == 200
     assert await journal.open_streams("claims") == ()

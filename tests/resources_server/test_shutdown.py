@@ -217,6 +217,30 @@ async def test_a_server_that_follows_a_killed_one_goes_on_with_its_sessions(
     assert world.built == ["1"]
 
 
+@pytest.mark.parametrize("world", [ScriptedWorld(), BoxWorld()], ids=["plain", "apps"])
+async def test_what_a_stopped_server_gave_back_is_told_as_lost_by_the_next(
+    tmp_path: Path, world: ScriptedWorld | BoxWorld
+) -> None:
+    # A conflict would blame who asks; what is lost can be tried again elsewhere.
+    provider = BreakableProvider()
+    async with serving(tmp_path, world, provider, guide_file=None) as first:
+        cookie = await first.seeded()
+    assert provider.live == {}
+
+    async with serving(tmp_path, world, provider, guide_file=None) as second:
+        answers = [
+            await second.verify(cookie),
+            await second.post("/seed_session", seed()),
+        ]
+        closed = await second.close()
+
+    for answer in answers:
+        assert (answer.status_code, answer.json()["kind"]) == (502, "sandbox_lost")
+        assert "it was given back" in answer.json()["detail"]
+    assert closed.status_code == 200
+    assert provider.live == {}
+
+
 async def test_sessions_of_others_on_the_state_folder_are_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
