@@ -244,6 +244,8 @@ def to_config(
     if spec.entrypoint is None:
         # What the image would check is its own entry point, which does not run.
         config |= {"WorkingDir": "/", "Healthcheck": {"Test": ["NONE"]}}
+        # The first process heeds no other one, and whoever stops it would wait.
+        config["StopSignal"] = "SIGKILL"
     return config
 
 

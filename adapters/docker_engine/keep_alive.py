@@ -8,7 +8,8 @@ that is never made ready ends when the time for that is over. So expiry is in
 the first request already, and a killed host leaves nothing that lives for ever.
 
 Being the first process, the shell cannot be killed from inside, not by root
-either, and it reaps what others leave. While a container is frozen its time
+either, since it heeds no signal: an agent that could end its container would
+choose not to be graded. It reaps what others leave. While a container is frozen its time
 does not end it: the reaper does.
 
 An entry point of the user's own takes the first process's place under the
@@ -36,7 +37,7 @@ nap() {
 """
 
 _ALONE = f"""\
-trap 'exit 0' TERM INT
+trap '' HUP INT QUIT TERM
 command -v sleep >/dev/null || exit 127
 {_COUNT}\
 nap "$2" "{MARK}" || exit 64

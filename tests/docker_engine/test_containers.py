@@ -479,6 +479,29 @@ async def test_what_does_not_run_is_not_borrowed(
 
 
 @pytest.mark.case("FC-052")
+async def test_what_runs_inside_cannot_end_its_container(
+    provider: DockerSandboxProvider, owners: Owners, test_image: str
+) -> None:
+    # An agent that could would choose not to be graded.
+    label = owners.label()
+    sandbox = await provider.create(label, SandboxSpec(image=test_image, user="root"))
+    first = "tr '\\0' ' ' < /proc/1/cmdline"
+
+    before = await said(sandbox, first)
+    for signal in ("TERM", "INT", "HUP", "QUIT", "USR1", "KILL"):
+        await said(sandbox, f"kill -{signal} 1; kill -{signal} -- -1 2>&1; true")
+    await said(sandbox, "pkill sleep; true")
+    after = await said(sandbox, first)
+    began = time.monotonic()
+    raw_engine.request("POST", f"/containers/{name_of(label)}/stop?t=60")
+    took = time.monotonic() - began
+    await provider.destroy(label)
+
+    assert before == after
+    assert "sleep" in before
+    assert took < PATIENCE_SECONDS / 2, "whoever stops it need not wait"
+
+
 async def test_the_way_of_commands_is_told(
     provider: DockerSandboxProvider,
     owners: Owners,
