@@ -267,7 +267,7 @@ class AgentServerSettings:
         default="127.0.0.1",
         metadata=doc(
             "The address to listen on. Nobody is asked who they are: anything but"
-            " loopback is for a network of friends."
+            " loopback is for a network of friends. Browsers are refused everywhere."
         ),
     )
     port: Annotated[int, Range(least=0, most=65535)] = attrs.field(

@@ -3,7 +3,7 @@
 
 Every handler notices within a moment that its client has left, and answers nobody
 then; what must go on without a caller does so in a task of its own. No middleware
-stands between a client and its handler.
+stands between a client and its handler, but the one that refuses browsers.
 """
 
 import logging
@@ -15,6 +15,7 @@ import anyio
 import attrs
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
@@ -26,6 +27,7 @@ from ...ports.provided.secret_values import SecretValues
 from ...ports.required.faults import Fault
 from . import answers
 from .bodies import BodyRefused
+from .browsers import BrowsersRefused
 from .session_cookies import SessionCookies, Visitor
 
 log = logging.getLogger(__name__)
@@ -144,9 +146,12 @@ def to_application(
     routes: Sequence[BaseRoute],
     lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None,
 ) -> Starlette:
-    """Return the application of some routes."""
+    """Return the application of some routes, which no browser gets to."""
     return Starlette(
-        routes=routes, exception_handlers={HTTPException: _http}, lifespan=lifespan
+        routes=routes,
+        middleware=[Middleware(BrowsersRefused)],
+        exception_handlers={HTTPException: _http},
+        lifespan=lifespan,
     )
 
 

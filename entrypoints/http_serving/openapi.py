@@ -8,6 +8,7 @@ from typing import Any, Final
 from ..http_statuses import STATUSES
 from .answering import HEALTH_PATHS, READY_PATH
 from .bodies import Schema
+from .browsers import FORBIDDEN
 
 Document = dict[str, Any]
 """JSON of a shape that OpenAPI defines."""
@@ -77,7 +78,7 @@ def posted(summary: str, body: Schema, told: Schema) -> Document:
     """Return the operation of a POST with a body."""
     failures = {
         status: _MISTAKES if status == 422 else _ERROR
-        for status in sorted({*STATUSES.values(), *_TRANSPORT})
+        for status in sorted({*STATUSES.values(), *_TRANSPORT, FORBIDDEN})
     }
     return {
         "summary": summary,
@@ -88,7 +89,7 @@ def posted(summary: str, body: Schema, told: Schema) -> Document:
 
 def got(summary: str, told: Mapping[int, Schema]) -> Document:
     """Return the operation of a GET, with all that it answers."""
-    return {"summary": summary, "responses": _responses(told)}
+    return {"summary": summary, "responses": _responses({FORBIDDEN: _ERROR, **told})}
 
 
 def _responses(told: Mapping[int, Schema]) -> Document:
