@@ -102,18 +102,27 @@ class Answering:
 
     async def _body(self, request: Request) -> bytes:
         """Read the body, as far as it may be long and slow."""
+        declared = request.headers.get("content-length", "")
+        # As a float, which takes a number of any length.
+        if declared.isdecimal() and float(declared) > self.body_bytes_max:
+            raise self._too_long(closing=True)
         body = bytearray()
         try:
             with anyio.fail_after(BODY_SECONDS):
                 async for chunk in request.stream():
                     body += chunk
                     if len(body) > self.body_bytes_max:
-                        told = f"The body is longer than {self.body_bytes_max} bytes."
-                        raise HTTPException(_TOO_LARGE, told)
+                        raise self._too_long(closing=False)
         except TimeoutError as late:
             told = f"The body did not come within {BODY_SECONDS:g} seconds."
             raise HTTPException(_TOO_SLOW, told) from late
         return bytes(body)
+
+    def _too_long(self, *, closing: bool) -> HTTPException:
+        """Return the refusal; `closing` has it go out before the body has come."""
+        told = f"The body is longer than {self.body_bytes_max} bytes."
+        headers = {"connection": "close"} if closing else None
+        return HTTPException(_TOO_LARGE, told, headers=headers)
 
     async def _answer(self, handler: Handler, asked: Asked) -> Answer:
         """Have the handler answer, unless the client leaves before."""

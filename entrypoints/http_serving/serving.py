@@ -154,10 +154,13 @@ def read_to_the_end(app: ASGIApp, drain_seconds: float = DRAIN_SECONDS) -> ASGIA
     That is done before the answer goes out: Hypercorn closes a connection whose answer
     is complete before its request, and the client's next request would meet the end of
     it. One whose body does not end in time is told that the connection will be closed.
+
+    An answer that tells that by itself goes out at once. What comes of the body after
+    it is taken in all the same: a client that still sends would lose the answer.
     """
 
     async def reading(scope: Scope, receive: Receive, send: Send) -> None:
-        ended = False
+        ended = at_once = False
 
         async def noted() -> Message:
             nonlocal ended
@@ -170,11 +173,21 @@ def read_to_the_end(app: ASGIApp, drain_seconds: float = DRAIN_SECONDS) -> ASGIA
                 while not ended:
                     await noted()
 
+        async def held_back(start: Message) -> None:
+            await drained()
+            if not ended:
+                start["headers"] = [*start["headers"], CLOSING_HEADER]
+
         async def answered(message: Message) -> None:
+            nonlocal at_once
             if not ended and message["type"] == "http.response.start":
+                at_once = CLOSING_HEADER in message["headers"]
+                if not at_once:
+                    await held_back(message)
+            elif at_once and not message.get("more_body", False):
+                await send({**message, "more_body": True})
                 await drained()
-                if not ended:
-                    message["headers"] = [*message["headers"], CLOSING_HEADER]
+                message = {"type": "http.response.body"}
             await send(message)
 
         await app(scope, noted, answered)
