@@ -7,7 +7,7 @@ import attrs
 
 from ..adapters.model_upstream.client import SILENCE_SECONDS, CredentialStyle
 from .secret_references import Secret
-from .setting_words import Name, Range, Seconds, doc
+from .setting_words import Address, Name, Range, Seconds, doc
 
 _MIB: Final = 1024 * 1024
 
@@ -48,7 +48,7 @@ class ModelSettings:
     gateway_port: Annotated[int, Range(least=0, most=65535)] = attrs.field(
         default=0, metadata=doc("Its port; 0 takes a free one.")
     )
-    advertised_url: Name | None = attrs.field(
+    advertised_url: Address | None = attrs.field(
         default=None,
         metadata=doc(
             "Under which a sandbox with a network reaches the gateway. none: through"

@@ -8,7 +8,7 @@ import attrs
 from ..ports.provided.serve_resources import ResourcesPatience
 from ..ports.provided.take_turns import YIELD_SECONDS
 from .secret_references import Secret
-from .setting_words import Name, Range, Seconds, doc
+from .setting_words import Address, FilePath, Name, Range, Seconds, Token, doc
 
 _PATIENCE: Final = ResourcesPatience()
 
@@ -33,7 +33,7 @@ class ResourcesServerSettings:
     sandbox_port: Annotated[int, Range(least=0, most=65535)] = attrs.field(
         default=0, metadata=doc("The port of that address; 0 takes a free one.")
     )
-    advertised_url: Name | None = attrs.field(
+    advertised_url: Address | None = attrs.field(
         default=None,
         metadata=doc(
             "Where a sandbox reaches that address. none: through a relay, where the"
@@ -63,7 +63,7 @@ class ResourcesServerSettings:
             " relays. Refused where the provider cannot enforce it."
         ),
     )
-    guide_file: Name | None = attrs.field(
+    guide_file: FilePath | None = attrs.field(
         default="GUIDE.md",
         metadata=doc("The short guide in a lent workspace. none: there is none."),
     )
@@ -109,7 +109,7 @@ class ResourcesServerSettings:
     body_bytes_max: Annotated[int, Range(least=1024)] = attrs.field(
         default=32 * 1024 * 1024, metadata=doc("How long a request's body may be.")
     )
-    cookie_name: Name = attrs.field(
+    cookie_name: Token = attrs.field(
         default="session", metadata=doc("The session cookie.")
     )
     cookie_secret: Secret | None = attrs.field(
@@ -122,7 +122,7 @@ class ResourcesServerSettings:
         default=None,
         metadata=doc("What the server of the tools is called. none: as the world."),
     )
-    token_header: Name = attrs.field(
+    token_header: Token = attrs.field(
         default="Authorization",
         metadata=doc(
             "The header with a session's token; a bearer's, where it is this."

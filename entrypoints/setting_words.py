@@ -63,8 +63,46 @@ class Length:
     least: int
 
 
+@attrs.frozen(kw_only=True)
+class Shape:
+    """Text that a pattern, one that JSON Schema knows as well, matches as a whole."""
+
+    pattern: str
+    told: str
+    """What is wanted, in words."""
+    may_hold_secret: bool = False
+    """Whether what is refused is not shown."""
+
+
 Seconds = Annotated[float, Range(above=0, most=SECONDS_MAX, unit="of seconds")]
 Name = Annotated[str, NonEmpty()]
+Token = Annotated[
+    str,
+    Shape(
+        pattern=r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+",
+        told="a name of letters, digits and !#$%&'*+-.^_`|~ alone",
+    ),
+]
+"""A name of HTTP: a cookie's or a header's."""
+Address = Annotated[
+    str,
+    Shape(
+        pattern=r"[Hh][Tt][Tt][Pp][Ss]?://"
+        r"(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:[0-9]{1,5})?(/[^\s?#]*)?",
+        told="an address like http://host:8200 or https://host/path, without a user,"
+        " a query or a fragment",
+        may_hold_secret=True,
+    ),
+]
+"""Where a server is."""
+FilePath = Annotated[
+    str,
+    Shape(
+        pattern=r"(?!([^\0]*/)?(\.\./|\.{1,2}$))[^\0]*[^/\0]",
+        told="a file's path, below the workdir or absolute, without '..'",
+    ),
+]
+"""A file in a sandbox."""
 
 
 def doc(text: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ from .reaper_settings import ReaperSettings
 from .resources_settings import ResourcesServerSettings
 from .sandbox_config import SandboxConfig
 from .secret_references import Secret
-from .setting_words import Name, Range, Seconds, doc
+from .setting_words import Name, Range, Seconds, Token, doc
 
 DEFAULT_IMAGE: Final = "python:3.12-slim"
 """What a provider of images is given when nobody names an image."""
@@ -346,7 +346,7 @@ class AgentServerSettings:
     body_bytes_max: Annotated[int, Range(least=1024)] = attrs.field(
         default=32 * 1024 * 1024, metadata=doc("How long a request's body may be.")
     )
-    cookie_name: Name = attrs.field(
+    cookie_name: Token = attrs.field(
         default="LiveryAgent___agent",
         metadata=doc("The session cookie; NeMo Gym's way is CLASS___BLOCK."),
     )

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 import attrs
 
 from .secret_references import Secret
-from .setting_words import NONE_WORD, Length, NonEmpty, Range
+from .setting_words import NONE_WORD, Length, NonEmpty, Range, Shape
 from .settings import Settings
 from .strict_converter import Form, attrs_class, nullable, without_none
 
@@ -109,6 +109,8 @@ def _bounds(bounds: list[object]) -> Schema:
             schema["minLength"] = 1
         elif isinstance(bound, Length):
             schema["minItems"] = bound.least
+        elif isinstance(bound, Shape):
+            schema["pattern"] = f"^({bound.pattern})$"
         elif isinstance(bound, Range):
             words = {
                 "exclusiveMinimum": bound.above,

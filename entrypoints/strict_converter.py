@@ -7,6 +7,7 @@ nobody knows is told with the nearest one that somebody does.
 """
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import NoneType, UnionType
@@ -16,7 +17,7 @@ import attrs
 import cattrs
 
 from .secret_references import Secret
-from .setting_words import NONE_WORD, Length, NonEmpty, Range
+from .setting_words import NONE_WORD, Length, NonEmpty, Range, Shape
 
 SHOWN_CHARACTERS_MAX = 60
 
@@ -187,6 +188,10 @@ def _bounded(made: cattrs.Converter, value: object, form: Form) -> object:
             raise wants("text that is not empty", value)
         if isinstance(bound, Length) and len(found) < bound.least:
             raise wants(f"a list of at least {bound.least}", value)
+        if isinstance(bound, Shape) and not re.fullmatch(bound.pattern, found):
+            if bound.may_hold_secret:
+                raise Refused((Mistake(told=f"wants {bound.told}"),))
+            raise wants(bound.told, value)
     return found
 
 
