@@ -30,6 +30,7 @@ from .environment_server.app import EnvironmentRoutes
 from .environment_server.composition import AgentPlaces, open_episodes
 from .environment_settings import EnvironmentServerSettings
 from .http_serving.serving import Served, address_of, listen
+from .kept_ports import listen_as_before
 from .metrics_page import metrics_routes
 from .plug_ins import Surroundings
 from .resources_server.composition import ResourcesApplication, open_resources
@@ -122,7 +123,9 @@ async def open_all_servers(
             try:
                 await places()
                 agent_server = _listening(_of_agent(file, agent), sockets)
-                resources_server = _listening(_of_resources(file, resources), sockets)
+                resources_server = _listening_as_before(
+                    _of_resources(file, resources), sockets, state, surroundings
+                )
                 own = listen(settings.host, settings.port)
                 sockets.callback(own.close)
             except Fault as fault:
@@ -164,6 +167,16 @@ async def _aggregate(rows: Mapping[str, Json]) -> Mapping[str, Json]:
 
 def _listening(served: Served, sockets: ExitStack) -> Listening:
     listening = listen(served.host, served.port)
+    sockets.callback(listening.close)
+    return Listening(served=served, socket=listening)
+
+
+def _listening_as_before(
+    served: Served, sockets: ExitStack, state: StateFolder, surroundings: Surroundings
+) -> Listening:
+    """Listen where seeds of a server that was killed say that the tools are."""
+    name = f"{surroundings.name}-resources"
+    listening = listen_as_before(state, name, served.host, served.port)
     sockets.callback(listening.close)
     return Listening(served=served, socket=listening)
 

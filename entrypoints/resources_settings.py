@@ -31,7 +31,11 @@ class ResourcesServerSettings:
         ),
     )
     sandbox_port: Annotated[int, Range(least=0, most=65535)] = attrs.field(
-        default=0, metadata=doc("The port of that address; 0 takes a free one.")
+        default=0,
+        metadata=doc(
+            "The port of that address; 0 takes a free one, and the same again at the"
+            " next start on the state folder."
+        ),
     )
     advertised_url: Address | None = attrs.field(
         default=None,

@@ -35,7 +35,7 @@ async def open_apps(
     async with open_resources(
         SettingsFile(),
         foundation.state,
-        foundation.surroundings("resources"),
+        foundation.surroundings("run"),
         parts.world,
         provider,
         spec,

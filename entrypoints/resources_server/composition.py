@@ -54,8 +54,9 @@ from ..composition import (
     read_options,
 )
 from ..http_serving.answering import to_application
-from ..http_serving.serving import Served, address_of, listen, serving
+from ..http_serving.serving import Served, address_of, serving
 from ..http_serving.session_cookies import SessionCookies
+from ..kept_ports import listen_as_before
 from ..metrics_page import metrics_endpoint
 from ..plug_ins import ProviderPlugIn, Surroundings, WorldPlugIn, find
 from ..resources_settings import ResourcesServerSettings
@@ -162,7 +163,12 @@ async def open_resources(
         spec = spec or await _checked_spec(
             file, foundation, settings, provider, lends=lends
         )
-        listener = listen(settings.sandbox_host or LOOPBACK, settings.sandbox_port)
+        listener = listen_as_before(
+            state,
+            f"{surroundings.name}-sandbox",
+            settings.sandbox_host or LOOPBACK,
+            settings.sandbox_port,
+        )
         stack.callback(listener.close)
         relays = await stack.enter_async_context(ended_with_block())
         equip = _equipment(settings, provider, listener, relays, tokens)
