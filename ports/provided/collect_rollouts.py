@@ -2,8 +2,8 @@
 """Collect rollouts: run what a run owes, so many at a time, and keep every row.
 
 Episodes start in the order they are owed. Stopping admits no more, ends what runs,
-and keeps a row of it. An attempt that was taken over from a killed process and could
-not go on is followed by the next attempt at once.
+and keeps a row of it. An attempt of a process that was killed, or was told twice to
+stop, and that cannot be gone on with is followed by the next attempt at once.
 """
 
 import logging
@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import anyio
 import attrs
 
-from ...domain.failures import INTERRUPTED
+from ...domain.failures import CANCELLED, INTERRUPTED
 from ...domain.rollouts import ATTEMPTS_MAX, Owed, Record, RecordKind
 from ...domain.tasks import EpisodeId, Task, TaskId
 from ..required.result_log import ResultLog
@@ -97,7 +97,7 @@ class CollectRollouts:
         while queue and not self._stopped:
             owed = queue.popleft()
             record = await self._one(owed, progress)
-            if _to_be_followed(record):
+            if not self._stopped and _to_be_followed(record):
                 following = EpisodeId(owed.episode.rollout_id, owed.episode.attempt + 1)
                 queue.appendleft(Owed(episode=following, task=owed.task))
                 progress.total += 1
@@ -121,8 +121,9 @@ class CollectRollouts:
 
 
 def _to_be_followed(record: Record) -> bool:
+    """Whether it says how a process of before ended, and nothing of the work."""
     return (
         record.kind is RecordKind.BROKEN
-        and record.failure_kind == INTERRUPTED
+        and record.failure_kind in (INTERRUPTED, CANCELLED)
         and record.episode.attempt + 1 < ATTEMPTS_MAX
     )

@@ -299,6 +299,28 @@ async def test_stopping_a_run_gives_every_sandbox_back_and_writes_every_row(
     assert ground.sandboxes == []
 
 
+async def test_one_that_was_stopped_before_its_row_was_kept_is_tried_again_at_once(
+    ground: Ground,
+) -> None:
+    # Who is told once more to end does so in the middle of the cleaning up.
+    async with ground.stable(ground.counting("sleep 600")) as it:
+
+        async def stop() -> None:
+            await until_started(ground)
+            it.collect.stop()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(stop)
+            await collected(it)
+    ground.results.kept.clear()
+    async with ground.stable(ground.counting(SOLVE)) as it:
+        progress = await collected(it)
+
+    kinds = [record.kind for record in ground.results.kept]
+    assert kinds == [RecordKind.BROKEN, RecordKind.PASSED]
+    assert (progress.total, progress.passed) == (2, 1)
+
+
 async def collected_until_killed(
     ground: Ground, harness: CommandHarness, number: int, *, after: bool
 ) -> None:
