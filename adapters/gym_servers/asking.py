@@ -74,7 +74,12 @@ class Step:
     """When the server fails; a request that it refuses has a kind of its own."""
 
     def failed(
-        self, reason: str, *, kind: FailureKind | None = None, terminal: bool
+        self,
+        reason: str,
+        *,
+        kind: FailureKind | None = None,
+        terminal: bool,
+        not_taken: bool = False,
     ) -> ParticipantFailed:
         """Return the failure of this step."""
         return ParticipantFailed(
@@ -83,6 +88,7 @@ class Step:
             failure_kind=kind or self.kind,
             reason=reason,
             terminal=terminal,
+            not_taken=not_taken,
         )
 
 
@@ -178,6 +184,7 @@ class GymServer:
             f"{self.url} answered {status} {phrase}{detail and f': {detail}'}",
             kind=_KINDS.get(kind, step.kind if again else REQUEST_REFUSED),
             terminal=not again,
+            not_taken=status == HTTPStatus.UNPROCESSABLE_ENTITY,
         )
 
 

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from ...domain.digests import Json
 from ...ports.provided.secret_values import SecretValues
 from ...ports.provided.serve_episodes import ServedEpisodes
+from ...ports.required.participants import ParticipantFailed
 from ..http_serving.answering import (
     HEALTH_PATHS,
     READY_PATH,
@@ -24,6 +25,7 @@ from ..http_serving.answering import (
     alive,
     readiness,
 )
+from ..http_serving.bodies import wrong_value
 from .messages import to_aggregate, to_run
 from .openapi import document
 
@@ -67,7 +69,13 @@ class EnvironmentRoutes:
 
     async def _aggregate(self, asked: Asked) -> Answer:
         rows = to_aggregate(asked.body)
-        return Answer(JSONResponse(await self.aggregate(rows)))
+        try:
+            return Answer(JSONResponse(await self.aggregate(rows)))
+        except ParticipantFailed as failed:
+            if not failed.not_taken:
+                raise
+            # The rows are passed on as they came, so it is the caller who can mend them.
+            raise wrong_value((), self.secrets.masked(failed.reason), None) from failed
 
 
 async def _described(request: Request) -> JSONResponse:

@@ -44,7 +44,7 @@ RUN: Final[Schema] = object_of(
 )
 AGGREGATE: Final[Schema] = {
     "type": "object",
-    "properties": {"verify_responses": {"type": "array"}},
+    "properties": {"verify_responses": {"type": "array", "items": {"type": "object"}}},
     "required": ["verify_responses"],
     "additionalProperties": {},
 }

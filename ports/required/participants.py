@@ -34,6 +34,8 @@ class ParticipantFailed(Fault):
     failure_kind: FailureKind
     reason: str
     terminal: bool
+    not_taken: bool = False
+    """Whether it read what it was asked with, and that is not what it takes."""
 
 
 @attrs.frozen(kw_only=True)

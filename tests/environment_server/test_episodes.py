@@ -483,3 +483,32 @@ async def _many(it: Fleet, number: int) -> list[httpx.Response]:
         for each in range(number):
             group.start_soon(ask, each % len(it.servers))
     return replies
+
+
+async def test_rows_that_are_none_are_refused_before_anybody_is_asked() -> None:
+    async with fleet() as it:
+        reply = await it.one.post(
+            "/aggregate_metrics", {"verify_responses": [{"reward": 1.0}, 5]}
+        )
+
+        (mistake,) = reply.json()["detail"]
+        assert (reply.status_code, mistake["input"]) == (422, 5)
+        assert mistake["loc"] == ["body", "verify_responses", 1]
+        assert it.world.resources.asked == []
+
+
+@pytest.mark.parametrize(
+    ("answered", "status"), [(422, 422), (403, 502), (404, 502), (500, 502)]
+)
+async def test_what_the_resources_server_does_not_take_is_the_caller_s_mistake(
+    answered: int, status: int
+) -> None:
+    told = {"detail": "row 0 has no reward"}
+    world = World(answers={"/aggregate_metrics": lambda: JSONResponse(told, answered)})
+    async with fleet(world) as it:
+        reply = await it.one.post(
+            "/aggregate_metrics", {"verify_responses": [{"a": 1}]}
+        )
+
+    assert reply.status_code == status
+    assert "row 0 has no reward" in reply.text
