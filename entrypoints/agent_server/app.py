@@ -22,6 +22,7 @@ from ...adapters.gym_servers.wire_names import (
 from ...domain.agent_sessions import AgentSessionId, SessionPhase
 from ...domain.digests import Json
 from ...domain.refusals import Refusal
+from ...ports.provided.log_context import known_as
 from ...ports.provided.secret_values import SecretValues
 from ...ports.provided.serve_sessions import ServedSessions
 from ...ports.required.faults import Fault
@@ -93,6 +94,7 @@ class AgentRoutes:
 
     async def _seed(self, asked: Asked) -> Answer:
         seed = to_seed(asked.body)
+        known_as(episode=seed.episode.key, session=seed.session)
         if (other := await self._other(asked.visitor, seed.session)) is not None:
             return Answer(other)
         try:
@@ -106,6 +108,7 @@ class AgentRoutes:
         if asked.visitor.session is None:
             return Answer(_unknown())
         session = AgentSessionId(asked.visitor.session)
+        known_as(session=session)
         parameters = to_parameters(asked.body)
         try:
             ending = await self.served.activate(
@@ -123,6 +126,7 @@ class AgentRoutes:
 
     async def _close(self, asked: Asked) -> Answer:
         close = to_close(asked.body)
+        known_as(episode=close.episode.key, session=close.session)
         if (other := await self._other(asked.visitor, close.session)) is not None:
             return Answer(other)
         try:

@@ -136,7 +136,8 @@ class Answering:
         return found[0]
 
     async def _carried_out(self, handler: Handler, asked: Asked) -> Answer:
-        with logged_as(session=asked.visitor.session or ""):
+        # Whose request it is, the handlers say: what a cookie holds may be a token.
+        with logged_as():
             try:
                 return await handler(asked)
             except BodyRefused as refused:

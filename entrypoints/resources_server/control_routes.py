@@ -16,6 +16,7 @@ from starlette.routing import Route
 from ...domain.digests import Json
 from ...domain.refusals import Refusal
 from ...domain.resources_sessions import ResourcesSessionId
+from ...ports.provided.log_context import known_as
 from ...ports.provided.secret_values import SecretValues
 from ...ports.provided.serve_resources import ServedResources
 from ...ports.required.faults import Fault
@@ -112,6 +113,7 @@ class ControlRoutes:
 
     async def _seed(self, asked: Asked) -> Answer:
         seed = to_seed(asked.body)
+        known_as(episode=seed.episode.key, session=seed.session)
         try:
             opened = await self.served.seed(seed.session, seed.episode, seed.task)
         except answers.CONFLICTS as error:
@@ -143,6 +145,7 @@ class ControlRoutes:
         session = self.tokens.session(asked.visitor.session)
         if session is None:
             return Answer(answers.unknown())
+        known_as(session=session)
         verify = to_verify(asked.body, asked.request.headers)
         try:
             reply = await self.served.verify(
@@ -154,6 +157,7 @@ class ControlRoutes:
 
     async def _close(self, asked: Asked) -> Answer:
         close = to_close(asked.body)
+        known_as(episode=close.episode.key, session=close.session)
         try:
             await self.served.close(close.session, close.episode)
         except answers.CONFLICTS as error:
@@ -166,6 +170,7 @@ class ControlRoutes:
         session = self.tokens.session(asked.visitor.session)
         if session is None:
             return Answer(answers.unknown())
+        known_as(session=session)
         state = await self.served.sessions.task_state(session)
         return Answer(
             JSONResponse({"complete": state.complete, "revision": state.revision})

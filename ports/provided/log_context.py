@@ -44,13 +44,7 @@ class logged_as:  # noqa: N801 - it is read as the words that it stands for.
     def __enter__(self) -> None:
         """Begin to carry them."""
         before = self._before = _current.get()
-        _current.set(
-            LogContext(
-                before.episode if self.episode is None else str(self.episode),
-                before.session if self.session is None else str(self.session),
-                before.claim if self.claim is None else str(self.claim),
-            )
-        )
+        _current.set(_with(before, self.episode, self.session, self.claim))
 
     def __exit__(self, *_: object) -> None:
         """Carry what was carried before.
@@ -59,3 +53,22 @@ class logged_as:  # noqa: N801 - it is read as the words that it stands for.
         a token of this one is of no use.
         """
         _current.set(self._before)
+
+
+def known_as(*, episode: object = None, session: object = None) -> None:
+    """Have log lines carry these ids too, until the `logged_as` around is left.
+
+    For what is found out on the way, and is to stand in a line about its failure, which
+    is logged further out.
+    """
+    _current.set(_with(_current.get(), episode, session, None))
+
+
+def _with(
+    before: LogContext, episode: object, session: object, claim: object
+) -> LogContext:
+    return LogContext(
+        before.episode if episode is None else str(episode),
+        before.session if session is None else str(session),
+        before.claim if claim is None else str(claim),
+    )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an activation is answered: whole, as it came, and only once all is known."""
 
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,8 @@ from livery.domain.activations import Outcome
 from livery.domain.claims import ClaimId
 from livery.domain.digests import Json
 from livery.entrypoints.http_serving.answering import to_application
+from livery.entrypoints.logs import Layout, Level, logging_to
+from livery.ports.provided.secret_values import SecretValues
 from livery.ports.required.sandbox import SandboxFailed, SandboxLost
 
 from ..use_cases.outside import OWNER
@@ -172,3 +175,18 @@ async def test_a_sandbox_that_is_lost_is_told_as_the_sandbox_s_failure() -> None
     assert "its main process was killed" in told["error"]["message"]
     assert "reward" not in told
     assert (gone.status_code, gone.json()["kind"]) == (502, "sandbox_lost")
+
+
+async def test_a_line_about_a_failed_answer_names_whose_request_it_was() -> None:
+    lines = io.StringIO()
+    told = logging_to(
+        lines, level=Level.ERROR, layout=Layout.TEXT, secrets=SecretValues()
+    )
+    async with serving(harness=ScriptedHarness()) as it:
+        with told:
+            await it.post("/v1/agent_sessions", seed("s2", sandbox_access=lent("gone")))
+
+    (line,) = lines.getvalue().splitlines()
+    assert "Answered with 502: " in line
+    assert " session=s2" in line
+    assert " episode=" in line

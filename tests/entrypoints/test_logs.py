@@ -18,7 +18,7 @@ from livery.entrypoints.logs import (
     LineHandler,
     logging_to,
 )
-from livery.ports.provided.log_context import logged_as
+from livery.ports.provided.log_context import known_as, logged_as
 from livery.ports.provided.secret_values import MASK, SecretValues
 
 LOG = logging.getLogger("livery.tests")
@@ -88,6 +88,18 @@ def test_a_json_line_has_its_ids_and_fields() -> None:
     assert line["message"] == "put a file"
     assert (line["episode"], line["session"], line["claim"]) == ("r1/1", "s1", "c9")
     assert line["fields"] == {"size": 3, "none": None}
+
+
+def test_what_is_found_out_on_the_way_is_carried_until_the_block_around_ends() -> None:
+    with Written(Layout.TEXT) as written:
+        with logged_as(claim="c1"):
+            known_as(session="s1")
+            LOG.warning("inside")
+        LOG.warning("outside")
+
+    inside, outside = written.text.splitlines()
+    assert inside.endswith(": inside session=s1 claim=c1")
+    assert outside.endswith(": outside")
 
 
 def test_a_text_line_has_its_ids_and_fields() -> None:
