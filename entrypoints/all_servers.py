@@ -87,6 +87,7 @@ class _Tools:
             name=f"{self.name}.{transport.value}",
             url=f"{self.url}/",
             headers=self.application.tokens.headers(session),
+            served_here=True,
         )
 
 

@@ -47,13 +47,18 @@ class _Unfollowed(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def unreachable(servers: list[dict[str, Any]], seconds: float) -> list[dict[str, str]]:
-    """Return the servers that cannot be reached within `seconds`, each with a reason."""
+def unreachable(
+    servers: list[dict[str, Any]], seconds: float, proxies: dict[str, str] | None = None
+) -> list[dict[str, str]]:
+    """Return the servers that cannot be reached within `seconds`, each with a reason.
+
+    `proxies` leads to them as `urllib` does; None: as the environment says.
+    """
     until = time.monotonic() + seconds
     if not servers:
         return []
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE_MAX) as pool:
-        looks = [pool.submit(_why_not, server, until) for server in servers]
+        looks = [pool.submit(_why_not, server, until, proxies) for server in servers]
         reasons = [look.result() for look in looks]
     return [
         {"name": str(server["name"]), "reason": reason[:REASON_CHARACTERS_MAX]}
@@ -62,7 +67,9 @@ def unreachable(servers: list[dict[str, Any]], seconds: float) -> list[dict[str,
     ]
 
 
-def _why_not(server: dict[str, Any], until: float) -> str:
+def _why_not(
+    server: dict[str, Any], until: float, proxies: dict[str, str] | None
+) -> str:
     """Return why the server cannot be reached; empty when it can."""
     reason = "there was no time to ask it"
     for attempt in range(ATTEMPTS_MAX):
@@ -72,7 +79,7 @@ def _why_not(server: dict[str, Any], until: float) -> str:
         if attempt:
             time.sleep(min(PAUSE_SECONDS, left))
         try:
-            status = _status(server, max(left, 0.1))
+            status = _status(server, max(left, 0.1), proxies)
         except (OSError, http.client.HTTPException, ValueError) as fault:
             reason = reason_of(fault)
             continue
@@ -84,9 +91,13 @@ def _why_not(server: dict[str, Any], until: float) -> str:
     return reason
 
 
-def _status(server: dict[str, Any], seconds: float) -> int:
+def _status(
+    server: dict[str, Any], seconds: float, proxies: dict[str, str] | None
+) -> int:
     """Return what the server answers; a session that this began is ended."""
-    opener = urllib.request.build_opener(_Unfollowed)
+    opener = urllib.request.build_opener(
+        _Unfollowed, urllib.request.ProxyHandler(proxies)
+    )
     headers = {str(k): str(v) for k, v in server["headers"].items()}
     if server["kind"] != "mcp":
         return _answer(opener, server, "GET", None, headers, seconds)[0]

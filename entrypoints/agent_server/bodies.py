@@ -14,12 +14,14 @@ from ..http_serving.bodies import (
     object_of,
 )
 
+_URL: Final[Schema] = {"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#]"}
+"""Tools are called over HTTP; whoever looks at them opens nothing else."""
 _DIRECT_HTTP: Final = object_of(
     {
         "kind": {"const": "direct_http"},
         "name": NAME,
         "required": {"type": "boolean"},
-        "base_url": {"type": "string", "minLength": 1},
+        "base_url": _URL,
     },
     cookies=TEXTS,
     headers=TEXTS,
@@ -30,7 +32,7 @@ _MCP: Final = object_of(
         "name": NAME,
         "required": {"type": "boolean"},
         "connection": object_of(
-            {"url": {"type": "string", "minLength": 1}},
+            {"url": _URL},
             transport={"const": "streamable_http", "default": "streamable_http"},
             headers=TEXTS,
         ),

@@ -107,6 +107,7 @@ class ResourcesApplication:
             name=self.server_name,
             url=f"{self.sandbox_url}/mcp",
             headers=self.tokens.headers(session),
+            served_here=True,
         )
 
 

@@ -56,6 +56,8 @@ class CheckTools:
             where = HOST
             if sandbox is not None and inside:
                 needed = await self._as_relayed(needed)
+            else:
+                needed = tuple(tool for tool in needed if not tool.served_here)
             found = await self.servers.unreachable(needed, seconds=REACH_SECONDS)
         else:
             where = SANDBOX

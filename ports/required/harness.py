@@ -57,6 +57,8 @@ class ToolAccess:
     cookies: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
     """Sent with each call as well; a reply may set others."""
     required: bool = True
+    served_here: bool = attrs.field(default=False, eq=False)
+    """Whether this process serves them, and so knows that they are there."""
 
 
 @attrs.frozen(kw_only=True)

@@ -151,6 +151,24 @@ def test_a_seed_is_read_whole() -> None:
             [("string_type", ("tool_accesses", 0, "direct_http", "headers", "a"))],
         ),
         (
+            with_(tool_accesses=[{**DIRECT, "base_url": "file:///etc/passwd"}]),
+            [
+                (
+                    "string_pattern_mismatch",
+                    ("tool_accesses", 0, "direct_http", "base_url"),
+                )
+            ],
+        ),
+        (
+            with_(tool_accesses=[{**MCP, "connection": {"url": "http:///mcp"}}]),
+            [
+                (
+                    "string_pattern_mismatch",
+                    ("tool_accesses", 0, "mcp", "connection", "url"),
+                )
+            ],
+        ),
+        (
             with_(tool_accesses=[DIRECT, {**MCP, "name": "d"}]),
             [("value_error", ("tool_accesses",))],
         ),
@@ -239,7 +257,12 @@ def test_what_may_be_left_out_decides_no_choice() -> None:
         "required": True,
         "base_url": "http://h/",
     }
-    mcp = {"kind": "mcp", "name": "m", "required": True, "connection": {"url": "u"}}
+    mcp = {
+        "kind": "mcp",
+        "name": "m",
+        "required": True,
+        "connection": {"url": "http://u"},
+    }
     access = {
         "connection": {"provider_config_ref": "b", "descriptor": {}},
         "workdir": "/w",
@@ -256,7 +279,7 @@ def test_what_may_be_left_out_decides_no_choice() -> None:
                 {
                     **mcp,
                     "connection": {
-                        "url": "u",
+                        "url": "http://u",
                         "transport": "streamable_http",
                         "headers": {},
                     },

@@ -10,6 +10,7 @@ import pytest
 from livery.adapters.harnesses.claude_code import ClaudeCodeHarness
 from livery.adapters.harnesses.command import CommandHarness
 from livery.adapters.harnesses.nop import NopHarness
+from livery.adapters.harnesses.simple import SimpleConfig, SimpleHarness
 from livery.adapters.tool_servers import HostToolServers
 from livery.adapters.worker_scripts import program
 from livery.ports.provided.check_tools import CheckTools, check_honoured
@@ -82,6 +83,28 @@ async def test_where_a_relay_carries_its_connections_this_host_looks(
             await look(ClaudeCodeHarness(), (gone,), sandbox)
 
     assert noting.asked == ["tools", "gone"]
+
+
+@pytest.mark.parametrize("transport", ToolTransport)
+async def test_a_harness_on_this_host_is_looked_for_from_here(
+    transport: ToolTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Neither the harness nor this look goes through a proxy.
+    monkeypatch.setenv("http_proxy", nowhere())
+    harness = SimpleHarness(config=SimpleConfig())
+    with tool_server() as there:
+        await LOOK(harness, (access(there.url, transport=transport),), None)
+    with pytest.raises(ToolsUnreachable, match="from this host: Connection refused"):
+        await LOOK(harness, (access(nowhere(), transport=transport),), None)
+    await LOOK(harness, (access(nowhere(), required=False),), None)
+
+    assert len(there.asked) == 1
+
+
+async def test_tools_of_this_process_are_not_asked_over_http() -> None:
+    here = attrs.evolve(access(nowhere()), served_here=True)
+
+    await LOOK(SimpleHarness(config=SimpleConfig()), (here,), None)
 
 
 async def test_who_says_nothing_of_tools_is_not_looked_for() -> None:

@@ -86,6 +86,11 @@ class SimpleHarness:
         """It calls tools either way."""
         return frozenset(ToolTransport)
 
+    @property
+    def calls_tools_inside(self) -> bool:
+        """It calls them from this host."""
+        return False
+
     def check(self, request: HarnessRequest) -> None:
         """Raise `RequestRefused` with the field for what cannot be honoured."""
         for name, value in request.parameters.items():
