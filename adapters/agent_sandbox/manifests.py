@@ -46,7 +46,8 @@ OPTIONS = frozenset(
 SHUTDOWN_POLICY = "Delete"
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9][a-z0-9-]*)*")
+NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9][a-z0-9-]*)*")
+"""Of an object: it becomes a part of a path, in which dots and slashes lead elsewhere."""
 _KEY = re.compile(
     r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?"
     r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -163,7 +164,7 @@ def _check_options(spec: SandboxSpec, *, check: _Check) -> None:
         field = f"provider_options.{name}"
         check.demand(name in OPTIONS, field, f"unknown; known are {known}")
         if name in {"warmpool", "namespace"}:
-            good = isinstance(value, str) and bool(_NAME.fullmatch(value))
+            good = isinstance(value, str) and bool(NAME.fullmatch(value))
             check.demand(good, field, "the name of a Kubernetes object is needed")
         elif name == "volume_claim_templates":
             good = isinstance(value, list | tuple) and all(

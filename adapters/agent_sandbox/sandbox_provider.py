@@ -43,6 +43,7 @@ from .connections import Connections, Mode, NoWay
 from .images import Images
 from .making import Made, Making, remove
 from .manifests import (
+    NAME,
     SELECTOR,
     WORKDIR,
     Pools,
@@ -192,6 +193,11 @@ class AgentSandboxProvider:
                 await self._gone_or_failed(bound, "find", failure)
             return None
         return sandbox
+
+    async def identify(self, access: SandboxAccess) -> SandboxId:
+        """Tell the claim, whichever of its sandboxes is meant."""
+        namespace, name, _ = self._reference(access)
+        return SandboxId(f"{namespace}/{name}")
 
     async def connect(
         self, access: SandboxAccess, *, borrower: ClaimId
@@ -381,7 +387,7 @@ class AgentSandboxProvider:
             if word not in DESCRIPTOR_WORDS:
                 raise self._refused(f"descriptor.{word}", "it is not known")
         namespace, _, name = access.descriptor.get("sandbox_id", "").partition("/")
-        if not namespace or not name:
+        if not (NAME.fullmatch(namespace) and NAME.fullmatch(name)):
             raise self._refused("descriptor.sandbox_id", "namespace/claim is needed")
         if not access.workdir.startswith("/"):
             raise self._refused("workdir", "an absolute path is needed")

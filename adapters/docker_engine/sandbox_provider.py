@@ -10,6 +10,7 @@ image's folder, beside a guard of ours that ends it at expiry; the image's
 health check, which is for it, is waited for. A frozen container does not expire.
 """
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -61,6 +62,8 @@ from .sandbox import Berth, DockerSandbox
 CONNECT_SECONDS = 60.0
 HEALTH_LOOK_SECONDS = 0.25
 DESCRIPTOR_WORDS = frozenset({"sandbox_id", "workdir", "ports"})
+REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
+"""What may name a container: its name, its id, or the beginning of its id."""
 
 
 @attrs.frozen(kw_only=True)
@@ -187,6 +190,12 @@ class DockerSandboxProvider:
         if facts is None or not facts.is_live or label_of(facts.labels) != label:
             return None
         return self._of_claim(label.claim, facts.container_id, facts.labels)
+
+    async def identify(self, access: SandboxAccess) -> SandboxId:
+        """Tell the name of the container that an access spells by name or by id."""
+        reference = self._reference(access)
+        facts = await self._engine.inspect(reference)
+        return SandboxId(reference if facts is None else facts.name)
 
     async def connect(
         self, access: SandboxAccess, *, borrower: ClaimId
@@ -343,8 +352,13 @@ class DockerSandboxProvider:
             if word not in DESCRIPTOR_WORDS:
                 raise self._refused(f"descriptor.{word}", "it is not known")
         reference = access.descriptor.get("sandbox_id", "")
-        if not reference:
-            raise self._refused("descriptor.sandbox_id", "a name or an id is needed")
+        # It becomes a part of a path, in which dots and slashes lead elsewhere.
+        if not REFERENCE.fullmatch(reference):
+            reason = (
+                f"{reference!r} is not a container's name (letters, digits and _.-,"
+                " the first a letter or digit) or id (hex digits)"
+            )
+            raise self._refused("descriptor.sandbox_id", reason)
         if not access.workdir.startswith("/"):
             raise self._refused("workdir", "an absolute path is needed")
         return reference

@@ -32,6 +32,8 @@ from ...ports.required.sandbox_provider import ClaimLabel
 
 RECORD = "claim.json"
 FOLDERS = {"work": 0o755, "home": 0o700, "tmp": 0o700, "scratch": 0o700}
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 MAKING = ".making-"
 MAKING_SECONDS_MAX = 600.0
 """After this long nobody is still making a folder."""

@@ -9,7 +9,7 @@ Livery itself reads and writes for it stays in its folder.
 import os
 from pathlib import Path
 
-from ...ports.required.sandbox import PathRefused, SandboxAccess
+from ...ports.required.sandbox import PathRefused, SandboxAccess, SandboxId
 from ...ports.required.sandbox_provider import SpecRefused
 from .claim_folders import RECORD
 
@@ -61,6 +61,16 @@ def described(provider: str, access: SandboxAccess) -> tuple[Path, str]:
     except PathRefused as refused:
         raise SpecRefused(provider, "descriptor.workdir", refused.reason) from refused
     return folder, workdir
+
+
+def identity(provider: str, access: SandboxAccess) -> SandboxId:
+    """Return the folder of a descriptor, without links; no two sandboxes share it.
+
+    Raises:
+        SpecRefused: It is no descriptor of ours.
+    """
+    folder, _ = described(provider, access)
+    return SandboxId(os.path.realpath(folder))
 
 
 def _is_below(path: str, folder: Path) -> bool:

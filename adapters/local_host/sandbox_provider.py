@@ -10,7 +10,6 @@ runs ends with this process, but for detached supervisors, which have a deadline
 of their own.
 """
 
-import errno
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -48,7 +47,7 @@ from . import claim_folders, host_processes
 from .claim_folders import ClaimRecord, FolderState, RecordUnreadable
 from .host_settings import LocalHostConfig, environment, opened_root
 from .sandbox import LocalHostSandbox
-from .sandbox_paths import described
+from .sandbox_paths import described, identity
 from .spec_terms import CAPABILITIES, check_spec, to_digest
 
 THREADS_MAX = 8
@@ -58,8 +57,6 @@ END_SECONDS_MAX = 15.0
 """How long killed processes are waited for before they are named instead."""
 LOOK_AGAIN_SECONDS = 0.02
 ROLLBACK_SECONDS_MAX = 60.0
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
-FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
@@ -169,6 +166,10 @@ class LocalHostSandboxProvider:
             return None
         raise SandboxFailed(self.name, folder.name, "find", wrong)
 
+    async def identify(self, access: SandboxAccess) -> SandboxId:
+        """Tell the folder that is meant, without links, whatever folder is inside it."""
+        return await self._in_thread(lambda: identity(self.name, access))
+
     async def connect(
         self, access: SandboxAccess, *, borrower: ClaimId
     ) -> LocalHostSandbox:
@@ -244,9 +245,9 @@ class LocalHostSandboxProvider:
         try:
             return await self._in_thread(lambda: claim_folders.make(folder, record))
         except OSError as fault:
-            if fault.errno in FULL:
+            if fault.errno in claim_folders.FULL:
                 raise CapacityExhausted(self.name, str(fault)) from fault
-            if fault.errno in FORBIDDEN:
+            if fault.errno in claim_folders.FORBIDDEN:
                 root = str(self.root)
                 raise ProviderForbidden(self.name, root, str(fault)) from fault
             raise CreateFailed(self.name, claim, "create", str(fault)) from fault

@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 
 from ...domain.claims import ClaimId, OwnerId
-from ...ports.required.sandbox import Sandbox, SandboxAccess
+from ...ports.required.sandbox import Sandbox, SandboxAccess, SandboxId
 from ...ports.required.sandbox_provider import (
     Capabilities,
     ClaimLabel,
@@ -44,6 +44,10 @@ class NoSandboxProvider:
     async def find(self, label: ClaimLabel) -> Sandbox | None:
         """Find nothing."""
         return None
+
+    async def identify(self, access: SandboxAccess) -> SandboxId:
+        """Refuse."""
+        raise Unsupported(NAME, CAPABILITY, self.detail)
 
     async def connect(self, access: SandboxAccess, *, borrower: ClaimId) -> Sandbox:
         """Refuse."""

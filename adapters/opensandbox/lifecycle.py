@@ -7,6 +7,7 @@ is the caller's to answer.
 """
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
@@ -32,6 +33,8 @@ FIRST_PATIENCE = Patience(attempts_max=3, seconds_max=1.0, connect_seconds=2.0)
 PAGE_SIZE = 200
 PAGES_MAX = 1000
 KEY_HEADER = "OPEN-SANDBOX-API-KEY"
+SANDBOX_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
+"""What may be an id: it becomes a part of a path, in which dots lead elsewhere."""
 
 
 @attrs.define(kw_only=True)

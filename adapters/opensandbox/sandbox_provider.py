@@ -39,7 +39,7 @@ from .config import OpenSandboxConfig
 from .ending import remove, set_frozen
 from .enforcement import Enforcement
 from .execd import ExecdGone
-from .lifecycle import KEY_HEADER, Lifecycle
+from .lifecycle import KEY_HEADER, SANDBOX_ID, Lifecycle
 from .lifecycle_facts import ApiRefused, SandboxFacts, State
 from .making import Made, Making, sandboxes_of
 from .metadata import (
@@ -194,6 +194,10 @@ class OpenSandboxProvider:
             if label_of(facts.metadata) == label and not _end_of(facts):
                 return self._of_claim(label.claim, facts)
         return None
+
+    async def identify(self, access: SandboxAccess) -> SandboxId:
+        """Tell the id: the server knows a sandbox by no other word."""
+        return SandboxId(self._reference(access))
 
     async def connect(self, access: SandboxAccess, *, borrower: ClaimId) -> OpenSandbox:
         """Reach a sandbox that another lent, also one that Livery did not make.
@@ -357,8 +361,9 @@ class OpenSandboxProvider:
             if word not in DESCRIPTOR_WORDS:
                 raise self._refused(f"descriptor.{word}", "it is not known")
         reference = access.descriptor.get("sandbox_id", "")
-        if not reference:
-            raise self._refused("descriptor.sandbox_id", "an id is needed")
+        if not SANDBOX_ID.fullmatch(reference):
+            reason = "an id is needed: letters, digits and _.-, the first no sign"
+            raise self._refused("descriptor.sandbox_id", reason)
         if not access.workdir.startswith("/"):
             raise self._refused("workdir", "an absolute path is needed")
         return reference

@@ -58,7 +58,10 @@ ACCESS: Final = object_of(
         "connection": object_of(
             {
                 "provider_config_ref": {"type": "string"},
-                "descriptor": {"type": "object"},
+                "descriptor": {
+                    "type": "object",
+                    "properties": {"sandbox_id": {"type": "string"}},
+                },
             },
             kind={"const": "direct", "default": "direct"},
         ),

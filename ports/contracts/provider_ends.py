@@ -136,7 +136,9 @@ async def a_borrower_uses_and_never_ends(context: ProviderContext) -> None:
         access = SandboxAccess(**told)
 
         async with context.open_again() as elsewhere:
+            identity = await elsewhere.identify(access)
             borrowed = await elsewhere.connect(access, borrower=ClaimId("borrower-1"))
+            assert await elsewhere.identify(borrowed.access()) == identity
             assert await said(borrowed, "cat word; echo back > reply") == "lent"
             assert borrowed.workdir == owners.workdir
             assert borrowed.scratch != owners.scratch
@@ -187,10 +189,12 @@ async def an_odd_descriptor_is_refused(context: ProviderContext) -> None:
         access = SandboxAccess(
             provider=context.provider.name, descriptor=descriptor, workdir="/"
         )
-        fault = await caught(
-            context.provider.connect(access, borrower=ClaimId("borrower"))
-        )
-        assert isinstance(fault, SpecRefused if can_lend else Unsupported), fault
+        for ask in (
+            context.provider.identify(access),
+            context.provider.connect(access, borrower=ClaimId("borrower")),
+        ):
+            fault = await caught(ask)
+            assert isinstance(fault, SpecRefused if can_lend else Unsupported), fault
 
 
 async def _lost_under_a_command(

@@ -169,6 +169,7 @@ class AgentSessions:
                 be is released by close.
         """
         check_honoured(self.harness, grant.tools)
+        grant = await self._identified(session, grant)
         seed = Seed(
             session=session,
             episode=episode,
@@ -191,6 +192,7 @@ class AgentSessions:
         known: Standing[AgentSession] | None = _FRESH
         while True:
             standing = await self._carry_out(session, seed, known=known)
+            grant = _as_written(standing, grant)
             opened = self._open.get(session)
             if standing.state.seed_over:
                 await self._seeded_before(session, standing, grant)
@@ -474,6 +476,20 @@ class AgentSessions:
         assert activation is not None, "it was just written, by us or another"
         if standing.state.holder == self.holders.own and activation.ending is None:
             await self._end_lost(session, standing, activation, lost)
+
+    async def _identified(
+        self, session: AgentSessionId, grant: SessionGrant
+    ) -> SessionGrant:
+        """Find out which sandbox is lent, so that it is one to all who borrow it."""
+        if not self.among_others or grant.access is None:
+            return grant
+        try:
+            return await self.sandboxes.identified(grant)
+        except Fault:
+            # A seed that is repeated needs no look at its sandbox to be answered.
+            if (await self.standing(session)).state.seeded is None:
+                raise
+            return grant
 
     def _needs_nothing(self, grant: SessionGrant) -> bool:
         """Whether a session is ready without anything being reached or made for it."""
@@ -915,6 +931,18 @@ class AgentSessions:
         if opened is not None:
             opened.learned(standing)
         return standing
+
+
+def _as_written(standing: Standing[AgentSession], grant: SessionGrant) -> SessionGrant:
+    """Return the grant with the lent sandbox's id as the journal has it.
+
+    Whoever ends the session's use of the sandbox has nothing else to find it by.
+    """
+    seeded = standing.state.seeded
+    if grant.access is None or seeded is None:
+        return grant
+    written = from_text(seeded.grant)
+    return grant if written is None else attrs.evolve(grant, lent_id=written.lent_id)
 
 
 def _unreached(standing: Standing[AgentSession]) -> OpenSession:

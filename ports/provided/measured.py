@@ -113,6 +113,10 @@ class MeasuredProvider:
         sandbox = await self.provider.find(label)
         return None if sandbox is None else self._watched(sandbox)
 
+    async def identify(self, access: SandboxAccess) -> SandboxId:
+        """Tell which sandbox an access leads to."""
+        return await self.provider.identify(access)
+
     async def connect(self, access: SandboxAccess, *, borrower: ClaimId) -> Sandbox:
         """Reach a sandbox that another lent."""
         return self._watched(await self.provider.connect(access, borrower=borrower))

@@ -14,7 +14,7 @@ import attrs
 from ...domain.digests import Json, RequestDigest, digest_of
 from ...domain.tasks import EpisodeId, TaskId
 from ..required.harness import ToolAccess, ToolTransport
-from ..required.sandbox import SandboxAccess
+from ..required.sandbox import SandboxAccess, SandboxId
 from .session_replies import seed_digest
 
 SHARED_WORD: Final = "livery.shared"
@@ -28,6 +28,8 @@ class SessionGrant:
 
     task: TaskId
     access: SandboxAccess | None = None
+    lent_id: SandboxId | None = None
+    """Which sandbox `access` leads to, once its provider has told."""
     tools: tuple[ToolAccess, ...] = ()
     tokens_lost: bool = False
     """Whether tokens of `tools` are missing, since it was read from the journal."""
@@ -57,7 +59,7 @@ class SessionGrant:
         lent = self.lent
         if lent is None:
             return None
-        named = lent.descriptor.get("sandbox_id")
+        named = self.lent_id or lent.descriptor.get("sandbox_id")
         same: Json = dict(lent.descriptor) if named is None else named
         return digest_of([lent.provider, same])
 
@@ -87,6 +89,7 @@ def to_text(grant: SessionGrant) -> str:
             "access": None
             if access is None
             else [access.provider, dict(access.descriptor), access.workdir],
+            "lent_id": grant.lent_id,
             "tools": [_tool(tool) for tool in grant.tools],
             "tokens": grant.has_tokens,
         },
@@ -103,6 +106,8 @@ def from_text(text: str) -> SessionGrant | None:
     return SessionGrant(
         task=TaskId(taskset, task_id),
         access=None if kept["access"] is None else _access(kept["access"]),
+        # One that was written before providers told it has none.
+        lent_id=kept.get("lent_id"),
         tools=tuple(map(_from_tool, kept["tools"])),
         tokens_lost=kept["tokens"],
     )

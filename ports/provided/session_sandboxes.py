@@ -54,6 +54,19 @@ class SessionSandboxes:
     """Where lent sandboxes are reached, by the name in their access."""
     own: OwnSandboxes | None = None
 
+    async def identified(self, grant: SessionGrant) -> SessionGrant:
+        """Return the grant with the id of the sandbox that it lends, if it lends one.
+
+        Raises:
+            RequestRefused: No such provider is configured.
+            Fault: As `SandboxProvider.identify` says.
+        """
+        if grant.lent is None:
+            return grant
+        provider = self._lender(grant.lent.provider)
+        self._check(provider)
+        return attrs.evolve(grant, lent_id=await provider.identify(grant.lent))
+
     async def reach(self, seeded: SeedStarted, grant: SessionGrant) -> Sandbox | None:
         """Return the session's sandbox, reached now or found again.
 

@@ -285,6 +285,18 @@ class SandboxProvider(Protocol):
         """Return the live sandbox of a claim, or None when there was seen to be none."""
         ...
 
+    async def identify(self, access: SandboxAccess) -> SandboxId:
+        """Tell which sandbox an access leads to: one id, however it is spelled there.
+
+        Nothing is done in the sandbox. What is not there is told as it is spelled;
+        `connect` says that it is lost.
+
+        Raises:
+            SpecRefused: The descriptor is not one of this provider's.
+            Unsupported: This provider cannot lend.
+        """
+        ...
+
     async def connect(self, access: SandboxAccess, *, borrower: ClaimId) -> Sandbox:
         """Reach a sandbox that another lent; its health is checked.
 

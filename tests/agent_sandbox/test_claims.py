@@ -445,7 +445,8 @@ async def test_an_odd_descriptor_and_a_folder_that_is_none_are_refused(
             return raised.value
 
         assert (await refused(odd="x")).field == "descriptor.odd"
-        assert (await refused(sandbox_id="x")).field == "descriptor.sandbox_id"
+        for odd in ("x", "a/b/../c", "../b", "a/..", "a/b?c", "/a/b"):
+            assert (await refused(sandbox_id=odd)).field == "descriptor.sandbox_id"
         assert (await refused("w", sandbox_id="a/b")).field == "workdir"
 
 

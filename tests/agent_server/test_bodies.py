@@ -237,6 +237,15 @@ def test_any_body_is_read_or_refused_in_json(value: object) -> None:
         assert told
 
 
+@pytest.mark.parametrize("found", [5, 5.5, True, ["x"], {}])
+def test_the_id_of_a_lent_sandbox_is_text(found: object) -> None:
+    connection = {"provider_config_ref": "b", "descriptor": {"sandbox_id": found}}
+
+    assert mistakes(with_(sandbox_access={**ACCESS, "connection": connection})) == [
+        ("string_type", ("sandbox_access", "connection", "descriptor", "sandbox_id"))
+    ]
+
+
 @pytest.mark.case("FC-080")
 def test_a_word_of_a_descriptor_cannot_be_one_of_ours() -> None:
     for word in ("livery.claim", "livery.owner", "livery.expires", "livery."):

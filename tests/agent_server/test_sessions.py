@@ -19,13 +19,19 @@ from livery.ports.provided.sandbox_programs import RuntimeMissing
 from livery.ports.provided.serve_sessions import Patience
 from livery.ports.required.harness import RequestRefused
 from livery.ports.required.journal import Stream
-from livery.ports.required.sandbox import Sandbox
+from livery.ports.required.sandbox import (
+    Sandbox,
+    SandboxAccess,
+    SandboxFailed,
+    SandboxId,
+)
 from livery.ports.required.sandbox_provider import (
     Capability,
     CapacityExhausted,
     CreateFailed,
 )
 
+from ..benchmarks.nothing_provider import NothingSandbox
 from ..use_cases.outside import OWNER, BreakableProvider
 from .scripted import (
     HELLO,
@@ -237,6 +243,47 @@ async def test_a_lent_sandbox_serves_one_open_session_unless_both_share() -> Non
     assert told(second)[:2] == told(one_asks)[:2] == (409, "sandbox_in_use")
     assert [r.status_code for r in both] == [200, 200]
     assert it.provider.ended == [], "a borrower ends nothing"
+
+
+async def test_a_lent_sandbox_is_the_same_one_however_it_is_spelled() -> None:
+    provider = Spelling(aliases={"9f1c": "box"}, live={ClaimId("box"): OWNER})
+    journal = MemoryJournal()
+    async with serving(journal, provider=provider) as it:
+        first = await it.post(SEEDS, seed("a", sandbox_access=lent("9f1c")))
+        second = await it.post(SEEDS, seed("b", sandbox_access=lent("box")))
+        reached = list(provider.reached)
+        provider.fault = SandboxFailed("fake", "9f1c", "identify", "scripted")
+        again = await it.post(SEEDS, seed("a", sandbox_access=lent("9f1c")))
+        unseen = await it.post(SEEDS, seed("c", sandbox_access=lent("9f1c")))
+        provider.fault = None
+        await it.close("a")
+        left = await journal.open_streams("lent_sandboxes")
+        freed = await it.post(SEEDS, seed("b", sandbox_access=lent("box")))
+
+    assert first.status_code == again.status_code == freed.status_code == 200
+    assert told(second)[:2] == (409, "sandbox_in_use")
+    assert told(unseen)[:2] == (502, "sandbox_failed")
+    assert reached == ["a"], "who is refused has not been in the sandbox"
+    assert left == ()
+
+
+@attrs.define
+class Spelling(BreakableProvider):
+    """Tells who was in its sandboxes, and cannot tell which is which at times."""
+
+    reached: list[str] = attrs.field(factory=list[str])
+    fault: Exception | None = None
+
+    async def identify(self, access: SandboxAccess) -> SandboxId:
+        if self.fault is not None:
+            raise self.fault
+        return await BreakableProvider.identify(self, access)
+
+    async def connect(
+        self, access: SandboxAccess, *, borrower: ClaimId
+    ) -> NothingSandbox:
+        self.reached.append(borrower)
+        return await BreakableProvider.connect(self, access, borrower=borrower)
 
 
 async def test_of_two_that_borrow_one_sandbox_at_once_one_gets_it() -> None:

@@ -96,6 +96,9 @@ class NothingProvider:
         known = label.claim in self.live
         return NothingSandbox(SandboxId(label.claim)) if known else None
 
+    async def identify(self, access: SandboxAccess) -> SandboxId:
+        return SandboxId(access.descriptor["id"])
+
     async def connect(
         self, access: SandboxAccess, *, borrower: ClaimId
     ) -> NothingSandbox:

@@ -151,6 +151,7 @@ NO_EFFECTS: Final[Mapping[str, str]] = {
     "Sandbox.status": LOOKS,
     "SandboxProvider.aclose": IN_MEMORY,
     "SandboxProvider.find": LOOKS,
+    "SandboxProvider.identify": LOOKS,
     "SandboxProvider.list": LOOKS,
     "Solutions.solution": LOOKS,
     "SolvedWorld.solution": IN_MEMORY,

@@ -455,6 +455,38 @@ async def test_a_container_of_nemo_gym_is_used_and_never_ended(
     assert again.expires_at is None
 
 
+async def test_a_container_is_one_sandbox_however_it_is_spelled(
+    provider: DockerSandboxProvider, owners: Owners, spec: SandboxSpec
+) -> None:
+    label = owners.label()
+    sandbox = await provider.create(label, spec)
+    lent, name = sandbox.access(), name_of(label)
+    whole = str(raw_engine.inspect(name)["Id"])
+
+    told = [
+        await provider.identify(spelled(lent, reference))
+        for reference in (name, whole, whole[:12])
+    ]
+    for reference in (f"/{name}", f"x/../{name}", "../../images", "..", f"{name}?a"):
+        for ask in (
+            provider.identify(spelled(lent, reference)),
+            provider.connect(spelled(lent, reference), borrower=ClaimId("b")),
+        ):
+            with pytest.raises(SpecRefused, match="sandbox_id"):
+                await ask
+    nothing = await provider.identify(spelled(lent, f"{name}-not"))
+    await provider.destroy(label)
+
+    assert told == [sandbox.sandbox_id] * 3
+    assert nothing == f"{name}-not"
+
+
+def spelled(access: SandboxAccess, reference: str) -> SandboxAccess:
+    return attrs.evolve(
+        access, descriptor={**access.descriptor, "sandbox_id": reference}
+    )
+
+
 @pytest.mark.case("FC-104")
 async def test_what_does_not_run_is_not_borrowed(
     provider: DockerSandboxProvider, owners: Owners, spec: SandboxSpec

@@ -249,6 +249,32 @@ async def test_a_worker_is_not_started_for_ever(
     await provider.destroy(label)
 
 
+async def test_a_folder_is_one_sandbox_however_it_is_spelled(
+    root: Path, tmp_path: Path
+) -> None:
+    async with places.provider_in(root) as provider:
+        label = places.new_label()
+        access = (await provider.create(label, SPEC)).access()
+        folder = access.descriptor["folder"]
+        link = tmp_path / "link"
+        link.symlink_to(folder)
+
+        told = [
+            await provider.identify(
+                attrs.evolve(access, descriptor={"folder": spelled, "workdir": workdir})
+            )
+            for spelled, workdir in (
+                (folder, access.descriptor["workdir"]),
+                (folder, f"{folder}/elsewhere"),
+                (f"{folder}/./", folder),
+                (str(link), str(link)),
+            )
+        ]
+        await provider.destroy(label)
+
+    assert told == [os.path.realpath(folder)] * 4
+
+
 @pytest.mark.case("FC-102")
 async def test_an_expired_sandbox_is_ended_when_it_is_found(root: Path) -> None:
     label, token = places.new_label(), sleep_token()

@@ -541,6 +541,7 @@ async def test_what_is_lent_is_looked_at_first(
         access = sandbox.access()
         for odd in (
             attrs.evolve(access, descriptor={"sandbox_id": ""}),
+            attrs.evolve(access, descriptor={"sandbox_id": ".."}),
             attrs.evolve(access, workdir="relative"),
         ):
             with pytest.raises(SpecRefused):

@@ -340,6 +340,9 @@ class SimulatedProvider:
         box = self.outside.live(label.claim, self.outside.now)
         return None if box is None else SimulatedSandbox(self.process, box)
 
+    async def identify(self, access: SandboxAccess) -> SandboxId:
+        return SandboxId(access.descriptor["id"])
+
     async def connect(
         self, access: SandboxAccess, *, borrower: ClaimId
     ) -> "SimulatedSandbox":

@@ -71,6 +71,8 @@ class BreakableProvider:
     list_fault: Exception | None = None
     list_hangs: bool = False
     on_create: Callable[[], None] = lambda: None
+    aliases: dict[str, str] = attrs.field(factory=dict[str, str])
+    """Other spellings of sandboxes, and how each is spelled in truth."""
     second: set[ClaimId] = attrs.field(factory=set[ClaimId])
     """Claims whose own sandbox has ended and under whose name a late one stands."""
 
@@ -92,11 +94,15 @@ class BreakableProvider:
         await anyio.lowlevel.checkpoint()
         return self._sandbox(label.claim) if label.claim in self.live else None
 
+    async def identify(self, access: SandboxAccess) -> SandboxId:
+        await anyio.lowlevel.checkpoint()
+        spelled = access.descriptor["id"]
+        return SandboxId(self.aliases.get(spelled, spelled))
+
     async def connect(
         self, access: SandboxAccess, *, borrower: ClaimId
     ) -> NothingSandbox:
-        await anyio.lowlevel.checkpoint()
-        claim = ClaimId(access.descriptor["id"])
+        claim = ClaimId(await BreakableProvider.identify(self, access))
         if claim not in self.live:
             raise SandboxLost(self.name, claim, "it does not exist")
         return self._sandbox(claim)

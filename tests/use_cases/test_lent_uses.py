@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A lent sandbox serves one session, however many are open, and whoever dies."""
 
+import json
+
 import anyio
 import attrs
 import pytest
@@ -23,14 +25,19 @@ from livery.domain.digests import RequestDigest
 from livery.domain.tasks import EpisodeId, TaskId
 from livery.ports.provided.carry_out import Standing, carry_out, read_state
 from livery.ports.provided.lent_uses import LentUses
-from livery.ports.provided.session_grants import SHARED_WORD, SessionGrant, to_text
+from livery.ports.provided.session_grants import (
+    SHARED_WORD,
+    SessionGrant,
+    from_text,
+    to_text,
+)
 from livery.ports.required.journal import (
     History,
     Journal,
     StreamMoved,
     agent_session_stream,
 )
-from livery.ports.required.sandbox import SandboxAccess
+from livery.ports.required.sandbox import SandboxAccess, SandboxId
 
 from .outside import HandClock
 
@@ -141,6 +148,31 @@ async def test_a_session_that_is_open_keeps_what_it_was_lent() -> None:
     assert refused.value.session == A
     with pytest.raises(SandboxInUse):
         await it.begin(B, SHARED)
+
+
+async def test_a_sandbox_is_what_its_provider_says_it_is() -> None:
+    journal = MemoryJournal()
+    it = uses(journal)
+    by_id = attrs.evolve(grant("9f1c"), lent_id=SandboxId("box"))
+    await seeded(journal, A, by_id)
+    await it.begin(A, by_id)
+
+    with pytest.raises(SandboxInUse):
+        await it.begin(B, attrs.evolve(grant(), lent_id=SandboxId("box")))
+
+
+async def test_a_use_from_before_providers_told_which_sandbox_it_is_counts() -> None:
+    journal = MemoryJournal()
+    it = uses(journal)
+    await seeded(journal, A, grant())
+    await it.begin(A, grant())
+
+    with pytest.raises(SandboxInUse):
+        await it.begin(B, attrs.evolve(grant(), lent_id=SandboxId("box")))
+
+    old = json.loads(to_text(grant()))
+    del old["lent_id"]
+    assert from_text(json.dumps(old)) == grant()
 
 
 async def test_what_a_session_left_that_is_over_is_in_nobody_s_way() -> None:

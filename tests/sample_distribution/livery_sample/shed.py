@@ -17,7 +17,7 @@ from livery.domain.claims import ClaimId, OwnerId
 from livery.entrypoints.plug_ins import Surroundings, provider_plug_in
 from livery.entrypoints.secret_references import Secret
 from livery.entrypoints.setting_words import Name, Range, doc
-from livery.ports.required.sandbox import Sandbox, SandboxAccess
+from livery.ports.required.sandbox import Sandbox, SandboxAccess, SandboxId
 from livery.ports.required.sandbox_provider import (
     Capabilities,
     CapacityExhausted,
@@ -87,6 +87,10 @@ class ShedSandboxProvider:
     async def find(self, label: ClaimLabel) -> Sandbox | None:
         """Return the live sandbox of a claim, or None when there was seen to be none."""
         return await self.inside.find(label)
+
+    async def identify(self, access: SandboxAccess) -> SandboxId:
+        """Tell which sandbox an access leads to."""
+        return await self.inside.identify(access)
 
     async def connect(self, access: SandboxAccess, *, borrower: ClaimId) -> Sandbox:
         """Reach a sandbox that another lent."""
