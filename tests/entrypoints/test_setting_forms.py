@@ -46,12 +46,12 @@ RIGHT = [
 ]
 
 
-def content(key: str, value: str) -> dict[str, object]:
+def content(key: str, value: str) -> dict[str, dict[str, str]]:
     section, name = key.split(".")
     return {section: {name: value}}
 
 
-def accepted(given: object) -> bool:
+def accepted(given: dict[str, dict[str, str]]) -> bool:
     return jsonschema.Draft202012Validator(settings_schema()).is_valid(given)
 
 
