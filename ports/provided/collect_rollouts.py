@@ -97,10 +97,19 @@ class CollectRollouts:
         while queue and not self._stopped:
             owed = queue.popleft()
             record = await self._one(owed, progress)
-            if not self._stopped and _to_be_followed(record):
+            if self._is_followed(record):
                 following = EpisodeId(owed.episode.rollout_id, owed.episode.attempt + 1)
                 queue.appendleft(Owed(episode=following, task=owed.task))
                 progress.total += 1
+
+    def _is_followed(self, record: Record) -> bool:
+        """Whether it says how a process of before ended, and nothing of the work."""
+        return (
+            not self._stopped
+            and record.kind is RecordKind.BROKEN
+            and record.failure_kind in (INTERRUPTED, CANCELLED)
+            and record.episode.attempt + 1 < ATTEMPTS_MAX
+        )
 
     async def _one(self, owed: Owed, progress: Progress) -> Record:
         scope = anyio.CancelScope()
@@ -118,12 +127,3 @@ class CollectRollouts:
         progress.note(record)
         self.on_progress(progress)
         return record
-
-
-def _to_be_followed(record: Record) -> bool:
-    """Whether it says how a process of before ended, and nothing of the work."""
-    return (
-        record.kind is RecordKind.BROKEN
-        and record.failure_kind in (INTERRUPTED, CANCELLED)
-        and record.episode.attempt + 1 < ATTEMPTS_MAX
-    )
