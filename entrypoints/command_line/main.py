@@ -2,7 +2,6 @@
 """The command itself: its subcommands, and the last place where errors are told."""
 
 import importlib.metadata
-import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -12,6 +11,7 @@ import click
 from .check import check
 from .claims import claims
 from .config import config
+from .outputs import lasting_outputs
 from .report import report
 from .run import run
 from .runtimes import runtimes
@@ -36,6 +36,7 @@ for _command in (run, report, claims, check, config, runtimes, serve):
 
 def main() -> None:
     """Run the command line of this process."""
+    lasting_outputs()
     sys.exit(carry_out(sys.argv[1:]))
 
 
@@ -46,16 +47,11 @@ def carry_out(arguments: Sequence[str]) -> int:
         ended: object = livery.main(
             list(arguments), prog_name=DISTRIBUTION, obj=shared, standalone_mode=False
         )
-        sys.stdout.flush()
     except click.ClickException as wrong:
         wrong.show()
         return Status.BAD_USE
     except (click.Abort, KeyboardInterrupt):
         shared.say("livery: ended by a signal before anything had begun")
-        return Status.LEFT
-    except BrokenPipeError:
-        # Whoever read the output has gone; what is left of it goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Status.LEFT
     except Exception as error:
         if shared.debug:

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who reads what is told may go: a run goes on to its end, and its status stays."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .command_lines import (
+    Livery,
+    open_claims,
+    rewards,
+    sandboxes,
+    started,
+    task,
+    task_file,
+)
+
+PATIENCE_SECONDS = 60.0
+
+
+def redirected(how: str) -> tuple[str, ...]:
+    """Return the words that have a shell redirect the outputs of those behind them."""
+    return ("sh", "-c", f'exec "$@" {how}', "sh")
+
+
+@pytest.mark.parametrize("lost", [("stderr",), ("stdout",), ("stderr", "stdout")])
+def test_a_run_whose_reader_has_gone_is_finished(
+    tmp_path: Path, state: Path, lost: tuple[str, ...]
+) -> None:
+    names = [f"t{number}" for number in range(6)]
+    tasks = task_file(tmp_path, *map(task, names))
+    with started(
+        *("run", tasks, "--out", "o", "--concurrency", 2),
+        cwd=tmp_path,
+        XDG_STATE_HOME=str(state.parent),
+    ) as process:
+        assert process.stderr
+        process.stderr.readline()
+        for name in lost:
+            getattr(process, name).close()
+        process.wait(timeout=PATIENCE_SECONDS)
+
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text())
+    assert process.returncode == 0
+    assert rewards(tmp_path / "o") == dict.fromkeys(names, 1.0)
+    assert summary["all"]["passed"] == len(names)
+    assert sandboxes(state) == []
+    assert open_claims(state) == ()
+
+
+@pytest.mark.parametrize("how", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_run_that_never_had_an_output_is_finished(
+    tmp_path: Path, state: Path, how: str
+) -> None:
+    with started(
+        *("run", task_file(tmp_path, task("a")), "--out", "o"),
+        cwd=tmp_path,
+        within=redirected(how),
+        XDG_STATE_HOME=str(state.parent),
+    ) as process:
+        process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert process.returncode == 0
+    assert rewards(tmp_path / "o") == {"a": 1.0}
+    assert (tmp_path / "o" / "summary.json").exists()
+    assert sandboxes(state) == []
+
+
+def test_a_full_disk_behind_standard_error_is_not_the_run_s(
+    tmp_path: Path, state: Path
+) -> None:
+    with started(
+        *("run", task_file(tmp_path, task("a")), "--out", "o"),
+        cwd=tmp_path,
+        within=redirected("2>/dev/full"),
+        XDG_STATE_HOME=str(state.parent),
+    ) as process:
+        out, _ = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert process.returncode == 0
+    assert "1 of 1 passed" in out
+
+
+def test_a_report_whose_reader_has_gone_is_no_mistake(
+    livery: Livery, tmp_path: Path
+) -> None:
+    livery("run", task_file(tmp_path, task("a")), "--out", "o")
+
+    with started("report", "o", cwd=tmp_path) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        err = process.stderr.read()
+        process.wait(timeout=PATIENCE_SECONDS)
+
+    assert process.returncode == 0
+    assert err == ""
