@@ -16,7 +16,7 @@ from .report import report
 from .run import run
 from .runtimes import runtimes
 from .serve import serve
-from .shared import Shared, Status, tell
+from .shared import Shared, Status, tell, tell_unprinted
 
 DISTRIBUTION: Final = "livery"
 
@@ -36,13 +36,18 @@ for _command in (run, report, claims, check, config, runtimes, serve):
 
 def main() -> None:
     """Run the command line of this process."""
-    lasting_outputs()
-    sys.exit(carry_out(sys.argv[1:]))
+    shared, out = Shared(), lasting_outputs()
+    status = carry_out(sys.argv[1:], shared)
+    sys.stdout.flush()
+    # Who closes it has read enough; any other failure is news.
+    if out.failure is not None and not isinstance(out.failure, BrokenPipeError):
+        tell_unprinted(out.failure, shared)
+        status = max(status, Status.LEFT)
+    sys.exit(status)
 
 
-def carry_out(arguments: Sequence[str]) -> int:
+def carry_out(arguments: Sequence[str], shared: Shared) -> int:
     """Carry out a command line, and return the exit status."""
-    shared = Shared()
     try:
         ended: object = livery.main(
             list(arguments), prog_name=DISTRIBUTION, obj=shared, standalone_mode=False

@@ -28,6 +28,7 @@ def report(shared: Shared, folder: Path, layout: str) -> None:
     """
     card = read_run(folder)
     summary = summarise(card, read_rows(folder / RESULTS))
+    shared.results = folder
     if layout == "markdown":
         click.echo(to_markdown(summary), nl=False)
     else:

@@ -278,6 +278,7 @@ class _Running:
         text = json.dumps(summary.written(), indent=2, ensure_ascii=False)
         folder.write("summary.json", text + "\n")
         folder.write("summary.md", to_markdown(summary))
+        self.shared.results = folder.path
         self.shared.out().print(to_tables(summary))
         return summary
 

@@ -63,6 +63,8 @@ class Shared:
 
     debug: bool = False
     secrets: SecretValues = attrs.field(factory=SecretValues)
+    results: Path | None = None
+    """Where the results are kept that are printed, if any are."""
 
     def say(self, text: str) -> None:
         """Tell the user something beside the results."""
@@ -129,6 +131,20 @@ def tell(error: Exception, shared: Shared) -> int:
             " where."
         )
     return Status.LEFT if ours else Status.BAD_USE
+
+
+def tell_unprinted(failure: OSError, shared: Shared) -> None:
+    """Tell that standard output could not be written to, and where results are."""
+    where = (
+        f" The results are in {shared.results}; `livery report {shared.results}`"
+        " prints them."
+        if shared.results is not None
+        else ""
+    )
+    shared.say(
+        f"livery: Standard output could not be written to: {failure.strerror or failure}."
+        f" What it was told is not whole.{where}"
+    )
 
 
 def told(error: BaseException) -> str:

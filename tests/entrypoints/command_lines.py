@@ -15,6 +15,7 @@ import pytest
 
 from livery.adapters.journals import open_sqlite_journal
 from livery.entrypoints.command_line.main import carry_out
+from livery.entrypoints.command_line.shared import Shared
 
 GRADER = 'read -r mark; echo "$mark"; test "$(cat answer 2>/dev/null)" = {answer}'
 PROGRAM = "from livery.entrypoints.command_line.main import main; main()"
@@ -41,7 +42,7 @@ class InProcess:
 
     def __call__(self, *words: object) -> Ended:
         self.capsys.readouterr()
-        status = carry_out([str(word) for word in words])
+        status = carry_out([str(word) for word in words], Shared())
         said = self.capsys.readouterr()
         return Ended(status, said.out, said.err)
 

@@ -96,3 +96,44 @@ def test_a_report_whose_reader_has_gone_is_no_mistake(
 
     assert process.returncode == 0
     assert err == ""
+
+
+def test_a_run_whose_tables_cannot_be_written_says_where_they_are(
+    tmp_path: Path, state: Path
+) -> None:
+    with started(
+        *("run", task_file(tmp_path, task("a")), "--out", "o"),
+        cwd=tmp_path,
+        within=redirected(">/dev/full"),
+        XDG_STATE_HOME=str(state.parent),
+    ) as process:
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+
+    told = " ".join(err.split())
+    assert process.returncode == 1
+    assert "Standard output could not be written to: No space left on device." in told
+    assert "The results are in o; `livery report o` prints them." in told
+    assert "mistake in Livery" not in told
+    assert "Sandboxes may be left" not in told
+    assert (tmp_path / "o" / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("report", "o"), "The results are in o; `livery report o` prints them."),
+        (("--version",), "What it was told is not whole."),
+    ],
+)
+def test_whatever_cannot_be_printed_is_told(
+    livery: Livery, tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    livery("run", task_file(tmp_path, task("a")), "--out", "o")
+
+    with started(*words, cwd=tmp_path, within=redirected(">/dev/full")) as process:
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert process.returncode == 1
+    assert "Standard output could not be written to: No space left on device." in err
+    assert told in err
+    assert "mistake in Livery" not in err

@@ -14,6 +14,7 @@ from livery.adapters.worlds.desk import DeskTasks, DeskWorld
 from livery.domain.tasks import Task, TaskId
 from livery.entrypoints.all_servers import open_all_servers
 from livery.entrypoints.command_line.main import carry_out
+from livery.entrypoints.command_line.shared import Shared
 from livery.entrypoints.example_settings import example
 from livery.entrypoints.http_serving.answering import to_application
 from livery.entrypoints.plug_ins import Surroundings
@@ -36,7 +37,7 @@ def test_a_run_over_the_office_solves_its_tasks(tmp_path: Path) -> None:
     words = ["run", "desk", "--harness", "simple", "--policy", "scripted:solutions"]
     words += ["--limit", "3", "--state", str(tmp_path / "state")]
 
-    status = carry_out([*words, "--out", str(tmp_path / "out")])
+    status = carry_out([*words, "--out", str(tmp_path / "out")], Shared())
 
     lines = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
     assert status == 0
