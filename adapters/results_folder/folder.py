@@ -8,8 +8,8 @@ empty and holds no run is somebody's, and is left alone.
 import fcntl
 import os
 import tempfile
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -59,9 +59,14 @@ class ResultsFolder:
 
 def check_new(path: Path) -> None:
     """Raise `ResultsFolderRefused` when no new run can begin in the folder."""
-    if not path.exists() and not path.is_symlink():
+    try:
+        path.lstat()
+        is_folder = path.is_dir()
+    except FileNotFoundError:
         return
-    if not path.is_dir():
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from error
+    if not is_folder:
         raise ResultsFolderRefused(
             str(path), "is not a folder", "Name another with --out."
         )
@@ -91,20 +96,21 @@ def make_results_folder(path: Path, card: RunCard) -> Generator[ResultsFolder]:
     """Begin a run in a new or empty folder, and hold it inside the block.
 
     Raises:
-        ResultsFolderRefused: It is not new or empty, or another process has it.
-        ResultLogUnusable: It cannot be written.
+        ResultsFolderRefused: It is not new or empty, another process has it, or it
+            cannot be made or written; nothing of it is left.
     """
     check_new(path)
     text = card.written()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResultLogUnusable(str(path), error.strerror or str(error)) from error
-    with _held(path):
-        check_new(path)  # Another may have begun between the look and the lock.
-        _write(path / RUN, text, mode=CARD_MODE)
-        with _opened(path, card) as folder:
-            yield folder
+    new = _made(path)
+    with ExitStack() as held:
+        try:
+            held.enter_context(_held(path))
+            check_new(path)  # Another may have begun between the look and the lock.
+            folder = held.enter_context(_begun(path, card, text))
+        except ResultLogUnusable as failure:
+            _remove(new)
+            raise _unusable(path, failure.reason) from failure
+        yield folder
 
 
 @contextmanager
@@ -143,6 +149,40 @@ def read_run(path: Path) -> RunCard:
         ) from error
 
 
+def _made(path: Path) -> list[Path]:
+    """Make the folder and what is missing above it; return the new, innermost first."""
+    missing: list[Path] = []
+    try:
+        missing += [one for one in (path, *path.parents) if not one.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _remove(missing)
+        raise _unusable(path, error.strerror or str(error)) from error
+    return missing
+
+
+def _remove(folders: Sequence[Path]) -> None:
+    """Remove folders that are empty; one that another has begun to use is kept."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+@contextmanager
+def _begun(path: Path, card: RunCard, text: str) -> Generator[ResultsFolder]:
+    """Write the first files of a folder that is held, all or none."""
+    with ExitStack() as opened:
+        try:
+            _write(path / RUN, text, mode=CARD_MODE)
+            folder = opened.enter_context(_opened(path, card))
+        except ResultLogUnusable:
+            for name in (RESULTS, RUN, LOCK):
+                with suppress(OSError):
+                    os.unlink(path / name)
+            raise
+        yield folder
+
+
 @contextmanager
 def _opened(path: Path, card: RunCard) -> Generator[ResultsFolder]:
     log, torn = open_result_lines(path / RESULTS)
@@ -170,12 +210,22 @@ def _held(path: Path) -> Generator[None]:
                 f"is in use by process {holder.strip() or '(unknown)'}",
                 "Wait for its end, or end that process.",
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        _sign(path, descriptor)
         _drop_parts(path)
         yield
     finally:
         os.close(descriptor)
+
+
+def _sign(path: Path, descriptor: int) -> None:
+    """Write into the lock who holds it."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(path / LOCK)
+        raise ResultLogUnusable(str(path), error.strerror or str(error)) from error
 
 
 def _drop_parts(path: Path) -> None:
@@ -204,6 +254,12 @@ def _write(path: Path, text: str, *, mode: int = FILE_MODE) -> None:
             raise
     except OSError as error:
         raise ResultLogUnusable(str(path), error.strerror or str(error)) from error
+
+
+def _unusable(path: Path, reason: str) -> ResultsFolderRefused:
+    return ResultsFolderRefused(
+        str(path), f"cannot be used: {reason}", "Name another with --out."
+    )
 
 
 def _unreadable(path: Path, error: OSError) -> ResultsFolderRefused:

@@ -156,6 +156,41 @@ def test_a_folder_of_another_run_or_of_something_else_is_left_alone(
     assert after == before
 
 
+@pytest.mark.parametrize(
+    ("out", "told"),
+    [
+        ("n" * 300, "File name too long"),
+        (f"new/{'n' * 300}", "File name too long"),
+        ("tasks.jsonl/o", "Not a directory"),
+        ("/proc/o", "No such file or directory"),
+    ],
+)
+def test_a_results_folder_that_cannot_be_made(
+    livery: Livery, tmp_path: Path, out: str, told: str
+) -> None:
+    tasks = task_file(tmp_path, task("a"))
+
+    ended = livery("run", tasks, "--out", out)
+
+    assert ended.status == 2
+    assert f"{out} cannot be used: {told}. Name another with --out." in ended.err
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "home") == [
+        "tasks.jsonl"
+    ]
+
+
+def test_a_task_file_s_name_that_is_too_long_for_a_results_folder(
+    livery: Livery, tmp_path: Path
+) -> None:
+    tasks = task_file(tmp_path, task("a")).rename(tmp_path / f"{'n' * 249}.jsonl")
+
+    ended = livery("run", tasks)
+
+    assert ended.status == 2
+    assert "cannot be used: File name too long. Name another with --out." in ended.err
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_unknown_command_and_an_unknown_option_are_told(livery: Livery) -> None:
     assert livery("rum").status == 2
     assert livery("run", "--harnes", "x").status == 2

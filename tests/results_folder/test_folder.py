@@ -241,11 +241,49 @@ def test_what_holds_no_run_is_told(tmp_path: Path) -> None:
     assert "extra fields found (more)" in reason("extra")
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("n" * 300, "cannot be used: File name too long"),
+        (f"new/deep/{'n' * 300}", "cannot be used: File name too long"),
+        ("file/run", "cannot be used: Not a directory"),
+        ("/dev/null/run", "cannot be used: Not a directory"),
+        ("/proc/run", "cannot be used: No such file or directory"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_told_and_nothing_is_left(
+    tmp_path: Path, where: str, told: str
+) -> None:
     (tmp_path / "file").touch()
 
     with (
-        pytest.raises(ResultLogUnusable, match="Not a directory"),
-        make_results_folder(tmp_path / "file" / "run", CARD),
+        pytest.raises(ResultsFolderRefused, match=told),
+        make_results_folder(tmp_path / where, CARD),
     ):
         pass
+
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("before", [(), ("new",), ("new", "new/deep")])
+@pytest.mark.parametrize("bytes_max", [0, 20])
+def test_a_folder_that_takes_no_files_is_left_as_it_was(
+    tmp_path: Path, before: tuple[str, ...], bytes_max: int
+) -> None:
+    for name in before:
+        (tmp_path / name).mkdir()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, limits[1]))
+    try:
+        with (
+            pytest.raises(ResultsFolderRefused, match="File too large"),
+            make_results_folder(tmp_path / "new" / "deep", CARD),
+        ):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert found == sorted(before)
