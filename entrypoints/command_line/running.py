@@ -31,7 +31,7 @@ from ...adapters.results_folder import (
 )
 from ...adapters.system_clock import RandomIds
 from ...domain.claims import DECIDER, ClaimId
-from ...domain.rollouts import owed
+from ...domain.rollouts import Owed, owed
 from ...ports.provided.carry_out import read_state
 from ...ports.provided.collect_rollouts import CollectRollouts, Progress
 from ...ports.required.clock import Ids
@@ -97,6 +97,17 @@ class _Ready:
     card: RunCard | None
     """What the run was begun as; None when it begins now."""
     retry_masked: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class _Ended:
+    """What a run came to, and how much another would run."""
+
+    summary: Summary
+    again: int
+    """Rollouts that going on would run."""
+    masked_again: int
+    """Those that it would run besides, if it ran the masked ones again."""
 
 
 async def carry_out(order: Begin | GoOn, shared: Shared) -> int:
@@ -193,12 +204,12 @@ class _Running:
         ):
             fitted = await check_sandbox(parts, foundation, provider, tailor, artifacts)
             async with open_apps(parts, foundation, provider, fitted.spec) as resources:
-                summary = await self._collected(
+                ended = await self._collected(
                     parts, foundation, provider, fitted, resources, signals
                 )
             await self._tell_open_claims(foundation)
-        self._tell_how_to_go_on(summary)
-        return Status.GRADED if summary.is_complete else Status.LEFT
+        self._tell_how_to_go_on(ended)
+        return Status.GRADED if ended.summary.is_complete else Status.LEFT
 
     async def _collected(
         self,
@@ -208,7 +219,7 @@ class _Running:
         fitted: Fitted,
         resources: Resources | None,
         signals: Interruptions,
-    ) -> Summary:
+    ) -> _Ended:
         with self._folder(foundation.ids) as folder:
             self.has_begun = True
 
@@ -235,9 +246,9 @@ class _Running:
                 def wire(show: Callable[[Progress], None]) -> CollectRollouts:
                     return wired_via(parts, environment, folder, show)
 
-                summary = await self._collect(wire, folder, signals)
-        self._tell_how_to_go_on(summary)
-        return Status.GRADED if summary.is_complete else Status.LEFT
+                ended = await self._collect(wire, folder, signals)
+        self._tell_how_to_go_on(ended)
+        return Status.GRADED if ended.summary.is_complete else Status.LEFT
 
     def _folder(self, ids: Ids) -> AbstractContextManager[ResultsFolder]:
         if self.ready.card is not None:
@@ -251,18 +262,13 @@ class _Running:
         wire: Callable[[Callable[[Progress], None]], CollectRollouts],
         folder: ResultsFolder,
         signals: Interruptions,
-    ) -> Summary:
+    ) -> _Ended:
         if folder.healed_bytes:
             self.shared.say(
                 f"A line that a kill had torn was cut off {RESULTS}"
                 f" ({folder.healed_bytes} bytes); its episode is run again."
             )
-        left = owed(
-            self.ready.parts.tasks.ids,
-            folder.card.repeats,
-            folder.log.records(),
-            retry_masked=self.ready.retry_masked,
-        )
+        left = self._owed(folder, retry_masked=self.ready.retry_masked)
         if not left:
             self.shared.say("Nothing is left to run.")
         with shown_progress() as show:
@@ -271,7 +277,20 @@ class _Running:
             if signals.stopped:
                 collect.stop()
             await collect(left)
-        return self._written(folder)
+        again = len(self._owed(folder, retry_masked=False))
+        return _Ended(
+            summary=self._written(folder),
+            again=again,
+            masked_again=len(self._owed(folder, retry_masked=True)) - again,
+        )
+
+    def _owed(self, folder: ResultsFolder, *, retry_masked: bool) -> tuple[Owed, ...]:
+        return owed(
+            self.ready.parts.tasks.ids,
+            folder.card.repeats,
+            folder.log.records(),
+            retry_masked=retry_masked,
+        )
 
     def _written(self, folder: ResultsFolder) -> Summary:
         summary = summarise(folder.card, read_rows(folder.path / RESULTS))
@@ -307,18 +326,25 @@ class _Running:
             f"Go on, once that is mended, with: livery run --resume {self.ready.path}"
         )
 
-    def _tell_how_to_go_on(self, summary: Summary) -> None:
-        path = self.ready.path
+    def _tell_how_to_go_on(self, ended: _Ended) -> None:
+        path, summary = self.ready.path, ended.summary
         self.shared.say(f"Results: {path} (livery report {path})")
         resume = f"livery run --resume {path}"
+        none = (
+            "None of the {} episodes can be tried again: `livery report {}` tells why."
+        )
         if summary.missing:
             self.shared.say(f"Go on with: {resume}")
-        elif summary.all.broken:
+        elif ended.again:
             self.shared.say(f"What can be tried again is, with: {resume}")
-        if summary.all.masked:
+        elif summary.all.broken:
+            self.shared.say(none.format("broken", path))
+        if ended.masked_again:
             self.shared.say(
                 f"The masked ones are run again with: {resume} --retry-masked"
             )
+        elif summary.all.masked:
+            self.shared.say(none.format("masked", path))
 
 
 def _card(parts: Parts | RemoteParts, run: str, state: Path) -> RunCard:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from livery.domain.rollouts import ATTEMPTS_MAX
+
 from .command_lines import (
     Livery,
     open_claims,
@@ -87,6 +89,83 @@ def test_masked_ones_are_run_again_when_that_is_asked_for(
         0,
         1,
     ]
+
+
+@pytest.mark.parametrize(("attempts", "terminal"), [(1, True), (ATTEMPTS_MAX, False)])
+def test_a_resume_that_would_run_nothing_is_not_advised(
+    livery: Livery, tmp_path: Path, attempts: int, terminal: bool
+) -> None:
+    livery("run", task_file(tmp_path, task("a")), "--out", "o")
+    path = tmp_path / "o" / "results.jsonl"
+    (row,) = rows_of(tmp_path / "o")
+    row |= {
+        "result": None,
+        "failure": {
+            "failure_kind": "provider_unavailable",
+            "failure_reason": "it broke",
+            "terminal": terminal,
+            "partial_response": None,
+        },
+    }
+    rows = [
+        {**row, "episode_id": {**row["episode_id"], "attempt": attempt}}
+        for attempt in range(attempts)
+    ]
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+
+    ended = livery("run", "--resume", "o")
+
+    assert ended.status == 1
+    assert "Nothing is left to run." in ended.err
+    assert "livery run --resume" not in ended.err
+    assert (
+        "None of the broken episodes can be tried again: `livery report o` tells why."
+        in ended.err
+    )
+
+
+def test_masked_ones_that_were_tried_often_enough_are_not_advised(
+    livery: Livery, tmp_path: Path
+) -> None:
+    livery("run", task_file(tmp_path, task("a")), "--out", "o")
+    path = tmp_path / "o" / "results.jsonl"
+    (row,) = rows_of(tmp_path / "o")
+    row["result"] |= {"mask_sample": True, "failure_kind": "session_lost"}
+    rows = [
+        {**row, "episode_id": {**row["episode_id"], "attempt": attempt}}
+        for attempt in range(ATTEMPTS_MAX)
+    ]
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+
+    ended = livery("run", "--resume", "o", "--retry-masked")
+
+    assert ended.status == 1
+    assert "Nothing is left to run." in ended.err
+    assert "livery run --resume" not in ended.err
+    assert (
+        "None of the masked episodes can be tried again: `livery report o` tells why."
+        in ended.err
+    )
+
+
+def test_a_resume_that_would_run_something_is_advised(
+    livery: Livery, tmp_path: Path
+) -> None:
+    starts, flag = tmp_path / "starts", tmp_path / "flag"
+    command = f"echo x >> {starts}; test -e {flag} || sleep 1000; echo 42 > answer"
+    with started(
+        *("run", task_file(tmp_path, task("a")), "--out", "o", "--command", command),
+        cwd=tmp_path,
+    ) as process:
+        until(starts, lines=1)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    flag.touch()
+
+    ended = livery("run", "--resume", "o")
+
+    assert "What can be tried again is, with: livery run --resume o" in err
+    assert ended.status == 0, ended.err
 
 
 def test_a_torn_line_is_healed_and_told(livery: Livery, tmp_path: Path) -> None:
