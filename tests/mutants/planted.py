@@ -85,8 +85,11 @@ PLANTED: Final = (
     Mutant(
         "activation-without-an-intent",
         "ports/provided/agent_sessions.py",
-        "standing = await self._carry_out(session, activate, known=standing)",
-        "standing = standing",
+        """                raise GrantLost(session=session)
+            standing = await self._carry_out(session, activate, known=standing)
+""",
+        """                raise GrantLost(session=session)
+""",
     ),
     Mutant(
         "lost-launch-reply-is-sent-again",
