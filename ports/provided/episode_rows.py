@@ -54,16 +54,35 @@ def to_result(
     seconds: Mapping[str, float],
     turn: Turn | None,
 ) -> Mapping[str, Json] | None:
-    """Return a verified result with its times here, and the program that was used."""
+    """Return a verified result with its times here, and the program that was used.
+
+    Times that were written down with it, by a process of before, are kept.
+    """
     if text is None:
         return None
     result: dict[str, Json] = json.loads(text)
-    known = result.get("livery")
-    more = known if isinstance(known, dict) else {}
-    rounded = {stage: round(time, 6) for stage, time in seconds.items()}
     runtime = None if turn is None else turn.runtime
     told = {} if runtime is None else {"runtime": runtime}
-    return {**result, "livery": {**more, "seconds": rounded, **told}}
+    return {**result, "livery": {**_timed(result, seconds), **told}}
+
+
+def from_result(
+    reply: Mapping[str, Json], observations: Json, seconds: Mapping[str, float]
+) -> str:
+    """Write a verified result down, with what it took until then, for the journal."""
+    result = {**reply, "ng_agent_observations": observations}
+    told = {**result, "livery": _timed(result, seconds)}
+    return json.dumps(told, ensure_ascii=False)
+
+
+def _timed(result: Mapping[str, Json], seconds: Mapping[str, float]) -> dict[str, Json]:
+    """Return what Livery tells in a result, with these times beside those in it."""
+    known = result.get("livery")
+    more = known if isinstance(known, Mapping) else {}
+    before = more.get("seconds")
+    rounded = {stage: round(time, 6) for stage, time in seconds.items()}
+    times = {**(before if isinstance(before, Mapping) else {}), **rounded}
+    return {**more, "seconds": times}
 
 
 def with_seconds(row: Row, stage: str, seconds: float) -> Row:

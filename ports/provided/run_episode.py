@@ -9,7 +9,6 @@ Where several processes may be asked for it, one has it in hand.
 """
 
 import hashlib
-import json
 import logging
 from collections.abc import Mapping
 from functools import cached_property
@@ -74,6 +73,7 @@ from .carry_out import Standing, carry_out, read_state
 from .episode_rows import (
     Row,
     failure_of,
+    from_result,
     from_turn,
     stage_of,
     to_result,
@@ -300,8 +300,7 @@ class _Running:
                 stillness=closed.stillness,
                 handed_back=closed.handed_back,
             )
-        result = {**reply, "ng_agent_observations": closed.observations}
-        text = json.dumps(result, ensure_ascii=False)
+        text = from_result(reply, closed.observations, self.seconds)
         await self._do(NoteVerified(result=text, at=self._now()))
 
     async def _close_agent(self) -> AgentClosed:
@@ -341,11 +340,10 @@ class _Running:
     async def _clean_up(self, failure: Failure | None) -> None:
         if failure is not None and self.standing.state.phase not in _ENDED:
             await self._do(Fail(failure=failure, at=self._now()))
-        with self._timed("clean"):
-            settled = [
-                await self._close(participant, session)
-                for participant, session in reversed(self.standing.state.owed)
-            ]
+        settled: list[Command] = []
+        if owed := self.standing.state.owed:
+            with self._timed("clean"):
+                settled = [await self._close(*each) for each in reversed(owed)]
         await self._do(*settled, Finish(at=self._now()))
 
     async def _close(self, participant: Participant, session: str) -> Command:

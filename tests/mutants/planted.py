@@ -137,8 +137,8 @@ PLANTED: Final = (
     Mutant(
         "cleanup-closes-one-only",
         "ports/provided/run_episode.py",
-        "for participant, session in reversed(self.standing.state.owed)",
-        "for participant, session in self.standing.state.owed[:1]",
+        "for each in reversed(owed)",
+        "for each in owed[:1]",
     ),
     Mutant(
         "claim-is-lent-to-everybody",

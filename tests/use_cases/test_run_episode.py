@@ -195,6 +195,10 @@ async def test_asking_again_replays_the_row_and_asks_nobody() -> None:
 
     assert partners.asked == HAPPY
     assert _without_seconds(again) == _without_seconds(first)
+    # It closed nobody, and how long that took before is not in the journal.
+    known, told = _seconds(first), _seconds(again)
+    assert known.keys() - told.keys() == {"clean"}
+    assert all(known[stage] == told[stage] for stage in told)
 
 
 async def test_another_request_under_the_name_is_a_conflict() -> None:
@@ -465,6 +469,16 @@ async def test_an_episode_of_a_killed_process_is_closed_by_one_that_is_stopped_a
     assert failure_of(row)["failure_kind"] == "cancelled"
     assert await kept.open_streams("episodes") == ()
     assert partners.asked[-1] == "resources.close"
+
+
+def _seconds(row: Row) -> Mapping[str, Json]:
+    result = row["result"]
+    assert isinstance(result, Mapping)
+    told = result["livery"]
+    assert isinstance(told, Mapping)
+    seconds = told["seconds"]
+    assert isinstance(seconds, Mapping)
+    return seconds
 
 
 def _without_seconds(row: Row) -> Row:
