@@ -393,6 +393,8 @@ class AgentSessions:
     async def stop(self, session: AgentSessionId) -> None:
         """End what runs here and give back what the session has; it stays open.
 
+        One that another living process went on with is that one's to give back.
+
         Raises:
             Fault: Something was not seen gone.
         """
@@ -407,7 +409,11 @@ class AgentSessions:
         # A run that is just being begun is waited for; no other begins any more.
         async with opened.intent:
             await opened.stop_run()
-            await self._stopped(session, await self.standing(session))
+            standing = await self.standing(session)
+            if await self._is_elsewhere(standing.state):
+                await self._drop(session)
+                return
+            await self._stopped(session, standing)
             await self._drop(session)
         reason = "the server shuts down"
         await self.sandboxes.release(opened.seeded, opened.grant, reason=reason)
@@ -626,6 +632,13 @@ class AgentSessions:
         take = TakeOver(taken_from=state.holder, holder=own, at=self.clock.now())
         standing = await self._carry_out(session, take, known=standing)
         return standing.state.holder == own
+
+    async def _is_elsewhere(self, state: AgentSession) -> bool:
+        """Whether another living process has the session in hand."""
+        holder = state.holder
+        if holder is None or holder == self.holders.own:
+            return False
+        return await self.holders.alive(holder)
 
     async def _holder_died(self, state: AgentSession) -> bool:
         holder = state.holder
