@@ -191,7 +191,7 @@ class JournalFile:
             os.close(folder)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        is_new = self.patiently(connection, lambda: self._is_new(connection))
+        is_new = self.patiently(connection, lambda: self._is_seen_new(connection))
         mode = self.patiently(
             connection, lambda: _value(connection, "PRAGMA journal_mode = WAL")
         )
@@ -210,6 +210,14 @@ class JournalFile:
             connection.execute(f"PRAGMA {setting}")
         if is_new:
             self.patiently(connection, lambda: self._lay_out(connection))
+
+    def _is_seen_new(self, connection: sqlite3.Connection) -> bool:
+        """As `_is_new`, all of it at one moment: another may be laying the file out."""
+        connection.execute("BEGIN")
+        try:
+            return self._is_new(connection)
+        finally:
+            _undo(connection)
 
     def _is_new(self, connection: sqlite3.Connection) -> bool:
         """Whether nothing is in the file yet; refuse one that is not ours."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from livery.adapters.journals import open_sqlite_journal
-from livery.adapters.journals.sqlite_file import APPLICATION_ID, FORMAT
+from livery.adapters.journals.sqlite_file import APPLICATION_ID, FORMAT, JournalFile
 from livery.ports.required.journal import JournalTooNew, JournalUnusable
 
 from .lives import append, marked, marks_of, stream
@@ -88,6 +88,36 @@ async def test_an_empty_file_becomes_a_journal(tmp_path: Path) -> None:
 
     async with open_sqlite_journal(path) as journal:
         assert await append(journal, "one") == 1
+
+
+async def test_two_that_make_the_file_at_once_both_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, others = tmp_path / "journal.sqlite", list[str]()
+
+    class Overtaken(sqlite3.Connection):
+        """Another process lays the file out in the middle of the look at it."""
+
+        def execute(self, statement: str, *given: object) -> sqlite3.Cursor:
+            if statement == "PRAGMA user_version" and not others:
+                others.append("came")
+                file = JournalFile(path=path, lock_seconds_max=0.0)
+                try:
+                    file.connect().close()
+                except JournalUnusable:
+                    others.append("was kept out")
+            return super().execute(statement, *given)  # type: ignore[arg-type]
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite3,
+        "connect",
+        lambda *given, **more: connect(*given, factory=Overtaken, **more),
+    )
+    async with open_sqlite_journal(path) as journal:
+        assert await append(journal, "one") == 1
+
+    assert others[0] == "came"
 
 
 async def test_a_newer_format_is_left_alone(tmp_path: Path) -> None:
