@@ -78,10 +78,10 @@ def from_result(
 def _timed(result: Mapping[str, Json], seconds: Mapping[str, float]) -> dict[str, Json]:
     """Return what Livery tells in a result, with these times beside those in it."""
     known = result.get("livery")
-    more = known if isinstance(known, Mapping) else {}
+    more: Mapping[str, Json] = known if isinstance(known, Mapping) else {}
     before = more.get("seconds")
-    rounded = {stage: round(time, 6) for stage, time in seconds.items()}
-    times = {**(before if isinstance(before, Mapping) else {}), **rounded}
+    times: dict[str, Json] = dict(before) if isinstance(before, Mapping) else {}
+    times |= {stage: round(time, 6) for stage, time in seconds.items()}
     return {**more, "seconds": times}
 
 
