@@ -123,10 +123,13 @@ async def open_all_servers(
         with ExitStack() as sockets:
             try:
                 await places()
-                agent_server = _listening(_of_agent(file, agent), sockets)
-                resources_server = _listening_as_before(
-                    _of_resources(file, resources), sockets, state, surroundings
-                )
+                told = _of_agent(file, agent)
+                agent_server = _listening(told, listen(told.host, told.port), sockets)
+                told = _of_resources(file, resources)
+                # Seeds of a server that was killed say that the tools are there.
+                name = f"{surroundings.name}-resources"
+                kept = listen_as_before(state, name, told.host, told.port)
+                resources_server = _listening(told, kept, sockets)
                 own = listen(settings.host, settings.port)
                 sockets.callback(own.close)
             except Fault as fault:
@@ -166,18 +169,9 @@ async def _aggregate(rows: Mapping[str, Json]) -> Mapping[str, Json]:
     return aggregate(cast("list[Mapping[str, Json]]", rows["verify_responses"]))
 
 
-def _listening(served: Served, sockets: ExitStack) -> Listening:
-    listening = listen(served.host, served.port)
-    sockets.callback(listening.close)
-    return Listening(served=served, socket=listening)
-
-
-def _listening_as_before(
-    served: Served, sockets: ExitStack, state: StateFolder, surroundings: Surroundings
+def _listening(
+    served: Served, listening: socket.socket, sockets: ExitStack
 ) -> Listening:
-    """Listen where seeds of a server that was killed say that the tools are."""
-    name = f"{surroundings.name}-resources"
-    listening = listen_as_before(state, name, served.host, served.port)
     sockets.callback(listening.close)
     return Listening(served=served, socket=listening)
 

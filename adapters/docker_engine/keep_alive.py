@@ -9,8 +9,8 @@ the first request already, and a killed host leaves nothing that lives for ever.
 
 Being the first process, the shell cannot be killed from inside, not by root
 either, since it heeds no signal: an agent that could end its container would
-choose not to be graded. It reaps what others leave. While a container is frozen its time
-does not end it: the reaper does.
+choose not to be graded. It reaps what others leave. While a container is frozen
+its time does not end it: the reaper does.
 
 An entry point of the user's own takes the first process's place under the
 engine's init; the same lines count beside it, and end it.

@@ -44,6 +44,7 @@ from ...domain.agent_sessions import (
     StartClose,
     TakeOver,
 )
+from ...domain.claims import Holder
 from ...domain.digests import Json, RequestDigest
 from ...domain.refusals import Refusal
 from ...domain.requests import request_digest
@@ -410,13 +411,13 @@ class AgentSessions:
         async with opened.intent:
             await opened.stop_run()
             standing = await self.standing(session)
-            if await self._is_elsewhere(standing.state):
-                await self._drop(session)
-                return
-            await self._stopped(session, standing)
+            is_ours = not await self._is_elsewhere(standing.state)
+            if is_ours:
+                await self._stopped(session, standing)
             await self._drop(session)
-        reason = "the server shuts down"
-        await self.sandboxes.release(opened.seeded, opened.grant, reason=reason)
+        if is_ours:
+            reason = "the server shuts down"
+            await self.sandboxes.release(opened.seeded, opened.grant, reason=reason)
 
     async def _start(
         self,
@@ -635,16 +636,15 @@ class AgentSessions:
 
     async def _is_elsewhere(self, state: AgentSession) -> bool:
         """Whether another living process has the session in hand."""
-        holder = state.holder
-        if holder is None or holder == self.holders.own:
-            return False
-        return await self.holders.alive(holder)
+        other = self._other_holder(state)
+        return other is not None and await self.holders.alive(other)
 
     async def _holder_died(self, state: AgentSession) -> bool:
-        holder = state.holder
-        if holder is None or holder == self.holders.own:
-            return False
-        return not await self.holders.alive(holder)
+        other = self._other_holder(state)
+        return other is not None and not await self.holders.alive(other)
+
+    def _other_holder(self, state: AgentSession) -> Holder | None:
+        return None if state.holder == self.holders.own else state.holder
 
     async def _in_hand(
         self, session: AgentSessionId, standing: Standing[AgentSession]
@@ -656,7 +656,7 @@ class AgentSessions:
         holder, own = standing.state.holder, self.holders.own
         if holder == own:
             return True
-        if holder is not None and await self.holders.alive(holder):
+        if await self._is_elsewhere(standing.state):
             stream = agent_session_stream(session)
             with anyio.move_on_after(LOOK_SECONDS):
                 await self.journal.moved(stream, after=standing.version)

@@ -14,6 +14,7 @@ from typing import IO
 import attrs
 import httpx
 
+from ..entrypoints.command_lines import PROGRAM
 from .scripted import EPISODE, seed
 
 SAYS = "Serving agent sessions at "
@@ -103,8 +104,7 @@ options = {{command = {json.dumps(command)}}}
         """Begin a server."""
         return subprocess.Popen(
             [
-                *(sys.executable, "-c"),
-                "from livery.entrypoints.command_line.main import main; main()",
+                *(sys.executable, "-c", PROGRAM),
                 *("serve", "agent", "--config", self.folder / "livery.toml"),
                 *("--state", self.folder / "state", *words),
             ],

@@ -5,7 +5,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,20 @@ def started(
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+@contextmanager
+def serving_process(what: str, folder: Path) -> Generator["subprocess.Popen[str]"]:
+    """Serve by the settings and over the state in `folder`, killed at the latest after.
+
+    Its standard error says where.
+    """
+    words = ("--config", folder / "livery.toml", "--state", folder / "state")
+    with started("serve", what, *words, cwd=folder) as popen:
+        try:
+            yield popen
+        finally:
+            popen.kill()
 
 
 def task(name: str, *, answer: int = 42, **data: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from .command_lines import (
+    Ended,
     Livery,
     open_claims,
     rewards,
@@ -22,6 +23,18 @@ PATIENCE_SECONDS = 60.0
 def redirected(how: str) -> tuple[str, ...]:
     """Return the words that have a shell redirect the outputs of those behind them."""
     return ("sh", "-c", f'exec "$@" {how}', "sh")
+
+
+def run_redirected(folder: Path, state: Path, how: str) -> Ended:
+    """Run one task into the folder `o`, with the outputs redirected."""
+    with started(
+        *("run", task_file(folder, task("a")), "--out", "o"),
+        cwd=folder,
+        within=redirected(how),
+        XDG_STATE_HOME=str(state.parent),
+    ) as process:
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    return Ended(process.returncode, out, err)
 
 
 @pytest.mark.parametrize("lost", [("stderr",), ("stdout",), ("stderr", "stdout")])
@@ -53,15 +66,9 @@ def test_a_run_whose_reader_has_gone_is_finished(
 def test_a_run_that_never_had_an_output_is_finished(
     tmp_path: Path, state: Path, how: str
 ) -> None:
-    with started(
-        *("run", task_file(tmp_path, task("a")), "--out", "o"),
-        cwd=tmp_path,
-        within=redirected(how),
-        XDG_STATE_HOME=str(state.parent),
-    ) as process:
-        process.communicate(timeout=PATIENCE_SECONDS)
+    ended = run_redirected(tmp_path, state, how)
 
-    assert process.returncode == 0
+    assert ended.status == 0
     assert rewards(tmp_path / "o") == {"a": 1.0}
     assert (tmp_path / "o" / "summary.json").exists()
     assert sandboxes(state) == []
@@ -70,16 +77,10 @@ def test_a_run_that_never_had_an_output_is_finished(
 def test_a_full_disk_behind_standard_error_is_not_the_run_s(
     tmp_path: Path, state: Path
 ) -> None:
-    with started(
-        *("run", task_file(tmp_path, task("a")), "--out", "o"),
-        cwd=tmp_path,
-        within=redirected("2>/dev/full"),
-        XDG_STATE_HOME=str(state.parent),
-    ) as process:
-        out, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    ended = run_redirected(tmp_path, state, "2>/dev/full")
 
-    assert process.returncode == 0
-    assert "1 of 1 passed" in out
+    assert ended.status == 0
+    assert "1 of 1 passed" in ended.out
 
 
 def test_a_report_whose_reader_has_gone_is_no_mistake(
@@ -101,16 +102,10 @@ def test_a_report_whose_reader_has_gone_is_no_mistake(
 def test_a_run_whose_tables_cannot_be_written_says_where_they_are(
     tmp_path: Path, state: Path
 ) -> None:
-    with started(
-        *("run", task_file(tmp_path, task("a")), "--out", "o"),
-        cwd=tmp_path,
-        within=redirected(">/dev/full"),
-        XDG_STATE_HOME=str(state.parent),
-    ) as process:
-        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    ended = run_redirected(tmp_path, state, ">/dev/full")
 
-    told = " ".join(err.split())
-    assert process.returncode == 1
+    told = " ".join(ended.err.split())
+    assert ended.status == 1
     assert "Standard output could not be written to: No space left on device." in told
     assert "The results are in o; `livery report o` prints them." in told
     assert "mistake in Livery" not in told

@@ -5,6 +5,7 @@ import json
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,12 +92,21 @@ def test_masked_ones_are_run_again_when_that_is_asked_for(
     ]
 
 
+def write_attempts(folder: Path, row: dict[str, Any], attempts: int) -> None:
+    """Have the results be this row for so many attempts."""
+    rows = [
+        {**row, "episode_id": {**row["episode_id"], "attempt": attempt}}
+        for attempt in range(attempts)
+    ]
+    text = "".join(f"{json.dumps(each)}\n" for each in rows)
+    (folder / "results.jsonl").write_text(text)
+
+
 @pytest.mark.parametrize(("attempts", "terminal"), [(1, True), (ATTEMPTS_MAX, False)])
 def test_a_resume_that_would_run_nothing_is_not_advised(
     livery: Livery, tmp_path: Path, attempts: int, terminal: bool
 ) -> None:
     livery("run", task_file(tmp_path, task("a")), "--out", "o")
-    path = tmp_path / "o" / "results.jsonl"
     (row,) = rows_of(tmp_path / "o")
     row |= {
         "result": None,
@@ -107,11 +117,7 @@ def test_a_resume_that_would_run_nothing_is_not_advised(
             "partial_response": None,
         },
     }
-    rows = [
-        {**row, "episode_id": {**row["episode_id"], "attempt": attempt}}
-        for attempt in range(attempts)
-    ]
-    path.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+    write_attempts(tmp_path / "o", row, attempts)
 
     ended = livery("run", "--resume", "o")
 
@@ -128,14 +134,9 @@ def test_masked_ones_that_were_tried_often_enough_are_not_advised(
     livery: Livery, tmp_path: Path
 ) -> None:
     livery("run", task_file(tmp_path, task("a")), "--out", "o")
-    path = tmp_path / "o" / "results.jsonl"
     (row,) = rows_of(tmp_path / "o")
     row["result"] |= {"mask_sample": True, "failure_kind": "session_lost"}
-    rows = [
-        {**row, "episode_id": {**row["episode_id"], "attempt": attempt}}
-        for attempt in range(ATTEMPTS_MAX)
-    ]
-    path.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+    write_attempts(tmp_path / "o", row, ATTEMPTS_MAX)
 
     ended = livery("run", "--resume", "o", "--retry-masked")
 

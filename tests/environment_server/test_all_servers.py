@@ -2,8 +2,6 @@
 """All three servers in one process: one session, whichever way it is asked for."""
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from livery.entrypoints.state_folder import open_state_folder
 from livery.ports.required.participants import ParticipantFailed
 
 from ..benchmarks.served import EmptyWorld
+from ..entrypoints.command_lines import serving_process
 from .good_partners import run_body
 
 pytestmark = pytest.mark.anyio
@@ -89,18 +88,8 @@ async def test_an_agent_that_cannot_be_stepped_ends_the_start(tmp_path: Path) ->
 def test_one_command_serves_all_three_and_ends_in_order(tmp_path: Path) -> None:
     settings(tmp_path)
     for _ in range(2):
-        popen = subprocess.Popen(
-            [
-                *(sys.executable, "-c"),
-                "from livery.entrypoints.command_line.main import main; main()",
-                *("serve", "all", "--config", tmp_path / "livery.toml"),
-                *("--state", tmp_path / "state"),
-            ],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert popen.stderr is not None
-        try:
+        with serving_process("all", tmp_path) as popen:
+            assert popen.stderr is not None
             told = [popen.stderr.readline().strip() for _ in SERVERS]
             urls = [line.rpartition(" ")[2] for line in told]
             assert [line.split(" at ")[0] for line in told] == [
@@ -110,8 +99,3 @@ def test_one_command_serves_all_three_and_ends_in_order(tmp_path: Path) -> None:
                 assert httpx.get(f"{url}/readyz", timeout=30).status_code == 200
             popen.send_signal(signal.SIGTERM)
             assert popen.wait(60) == 0
-        finally:
-            if popen.poll() is None:
-                popen.kill()
-                popen.wait()
-            popen.stderr.close()

@@ -22,6 +22,7 @@ from livery.entrypoints.state_folder import open_state_folder
 from livery.ports.required.participants import ParticipantFailed
 
 from ..agent_server.processes import SAYS as AGENT_SAYS
+from ..entrypoints.command_lines import PROGRAM, serving_process
 from .good_partners import World, run_body
 from .partners import listening
 
@@ -46,27 +47,13 @@ shutdown_grace_seconds = 8
 
 
 @contextmanager
-def process(path: Path, state: Path) -> Generator[tuple["subprocess.Popen[str]", str]]:
+def process(folder: Path) -> Generator[tuple["subprocess.Popen[str]", str]]:
     """Run the server as a process of its own inside the block."""
-    popen = subprocess.Popen(
-        [
-            *(sys.executable, "-c"),
-            "from livery.entrypoints.command_line.main import main; main()",
-            *("serve", "environment", "--config", path, "--state", state),
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert popen.stderr is not None
-    try:
+    with serving_process("environment", folder) as popen:
+        assert popen.stderr is not None
         line = popen.stderr.readline()
         assert line.startswith(SAYS), line + popen.stderr.read()
         yield popen, line.removeprefix(SAYS).strip()
-    finally:
-        if popen.poll() is None:
-            popen.kill()
-            popen.wait()
-        popen.stderr.close()
 
 
 @pytest.mark.case("FC-145", "FC-148")
@@ -74,8 +61,8 @@ async def test_the_server_serves_and_ends_at_a_signal(tmp_path: Path) -> None:
     world = World()
 
     def use() -> tuple[Any, int]:
-        path = settings(tmp_path, world)
-        with process(path, tmp_path / "state") as (popen, url):
+        settings(tmp_path, world)
+        with process(tmp_path) as (popen, url):
             reply = httpx.post(f"{url}/run", json=run_body("r1"), timeout=60)
             health = httpx.get(f"{url}/healthz")
             assert health.json() == {"status": "ok"}
@@ -95,16 +82,16 @@ async def test_a_killed_server_is_followed_by_one_that_goes_on(tmp_path: Path) -
     world = World(may_act=anyio.Event())
 
     def begin_and_kill() -> None:
-        path = settings(tmp_path, world)
-        with process(path, tmp_path / "state") as (popen, url):
+        settings(tmp_path, world)
+        with process(tmp_path) as (popen, url):
             with pytest.raises(httpx.TimeoutException):
                 httpx.post(f"{url}/run", json=run_body("r1"), timeout=3)
             popen.kill()
             popen.wait()
 
     def go_on() -> Any:
-        path = settings(tmp_path, world)
-        with process(path, tmp_path / "state") as (_, url):
+        settings(tmp_path, world)
+        with process(tmp_path) as (_, url):
             return httpx.post(f"{url}/run", json=run_body("r1"), timeout=60).json()
 
     async with listening(world.resources), listening(world.agent):
@@ -170,12 +157,11 @@ async def test_a_run_via_a_server_keeps_its_results_here(tmp_path: Path) -> None
     tasks.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
     def use() -> "subprocess.CompletedProcess[str]":
-        path = settings(tmp_path, world)
-        with process(path, tmp_path / "state") as (_, url):
+        settings(tmp_path, world)
+        with process(tmp_path) as (_, url):
             return subprocess.run(
                 [
-                    *(sys.executable, "-c"),
-                    "from livery.entrypoints.command_line.main import main; main()",
+                    *(sys.executable, "-c", PROGRAM),
                     *("run", tasks, "--via", url, "--out", tmp_path / "out"),
                 ],
                 cwd=tmp_path,

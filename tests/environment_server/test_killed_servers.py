@@ -3,7 +3,6 @@
 
 import socket
 import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,8 @@ import pytest
 
 from livery.adapters.worlds.desk import DeskTasks
 
+from ..entrypoints.command_lines import serving_process
+
 pytestmark = pytest.mark.anyio
 
 ASKED_SECONDS = 60.0
@@ -24,23 +25,9 @@ ASKED_SECONDS = 60.0
 @contextmanager
 def serving_all(folder: Path) -> Generator[tuple[subprocess.Popen[str], str]]:
     """Serve, and kill what serves; where episodes are run comes with it."""
-    popen = subprocess.Popen(
-        [
-            *(sys.executable, "-c"),
-            "from livery.entrypoints.command_line.main import main; main()",
-            *("serve", "all", "--config", folder / "livery.toml"),
-            *("--state", folder / "state"),
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert popen.stderr is not None
-    try:
+    with serving_process("all", folder) as popen:
+        assert popen.stderr is not None
         yield popen, popen.stderr.readline().strip().rpartition(" ")[2]
-    finally:
-        popen.kill()
-        popen.wait()
-        popen.stderr.close()
 
 
 def body() -> dict[str, Any]:

@@ -3,7 +3,6 @@
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import pytest
 
 from livery.adapters.worlds.desk import DeskTasks
 
+from ..entrypoints.command_lines import serving_process
 from .serving import EPISODE, seed
 
 SAYS = "Serving resources sessions at "
@@ -32,21 +32,8 @@ def served(
 ) -> Generator[tuple["subprocess.Popen[str]", str]]:
     """Start a server, and end it when the block is left."""
     (tmp_path / "livery.toml").write_text(config)
-    words = ["serve", "resources", "--config", str(tmp_path / "livery.toml")]
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from livery.entrypoints.command_line.main import main; main()",
-            *words,
-            "--state",
-            str(tmp_path / "state"),
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    try:
+    with serving_process("resources", tmp_path) as process:
+        assert process.stderr is not None
         told = ""
         for line in process.stderr:
             told += line
@@ -55,10 +42,6 @@ def served(
                 break
         else:
             raise AssertionError(told)
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
 
 
 @pytest.mark.case("FC-145", "FC-147")
