@@ -6,13 +6,13 @@ sleep again before the next. Over a `leaping_loop` it also moves by itself, when
 everybody sleeps, to the moment at which the first of them is due.
 """
 
+import asyncio
 import hashlib
 import heapq
 import itertools
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
-import anyio
 import attrs
 from anyio.lowlevel import checkpoint
 
@@ -23,11 +23,8 @@ SETTLE_TURNS: Final = 50
 """How many turns of the loop those who woke get before the clock goes on."""
 ID_DIGITS: Final = 32
 
-
-@attrs.define(eq=False)
-class _Sleeper:
-    woken: anyio.Event = attrs.field(factory=anyio.Event)
-    left: bool = False
+_Woken: TypeAlias = "asyncio.Future[None]"
+"""Done when its sleeper woke, or is cancelled."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -38,8 +35,8 @@ class VirtualClock:
     """The wall clock's time when this clock begins."""
     _elapsed: float = attrs.field(default=0.0, init=False)
     _wall_shift: float = attrs.field(default=0.0, init=False)
-    _sleepers: list[tuple[float, int, _Sleeper]] = attrs.field(
-        factory=list[tuple[float, int, _Sleeper]], init=False
+    _sleepers: list[tuple[float, int, _Woken]] = attrs.field(
+        factory=list[tuple[float, int, _Woken]], init=False
     )
     """A heap: when each is due, and its number, as who slept first wakes first."""
     _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
@@ -57,13 +54,11 @@ class VirtualClock:
         if not seconds > 0:
             await checkpoint()
             return
-        sleeper = _Sleeper()
+        # No event: with 100,000 who sleep, each object around a future counts.
+        woken = asyncio.get_running_loop().create_future()
         due = self._elapsed + seconds
-        heapq.heappush(self._sleepers, (due, next(self._numbers), sleeper))
-        try:
-            await sleeper.woken.wait()
-        finally:
-            sleeper.left = True
+        heapq.heappush(self._sleepers, (due, next(self._numbers), woken))
+        await woken
 
     async def advance(self, seconds: float) -> None:
         """Move the clock, and wake all who are due in between, each at its moment."""
@@ -82,7 +77,7 @@ class VirtualClock:
 
     def next_due(self) -> float | None:
         """Return when the first sleeper is due; None when nobody sleeps."""
-        while self._sleepers and self._sleepers[0][2].left:
+        while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return self._sleepers[0][0] if self._sleepers else None
 
@@ -90,7 +85,7 @@ class VirtualClock:
         """Set `monotonic` to `moment`, if it is later, and wake who is due then."""
         self._elapsed = max(self._elapsed, moment)
         while (due := self.next_due()) is not None and due <= self._elapsed:
-            heapq.heappop(self._sleepers)[2].woken.set()
+            heapq.heappop(self._sleepers)[2].set_result(None)
 
 
 @attrs.define

@@ -273,10 +273,8 @@ class _Running:
             steps.append(turn)
         return turn_of_steps(steps)
 
-    async def _activate(self, parameters: Mapping[str, Json]) -> Turn:
-        return await self.use.agent.activate(
-            self._agent_session, self.episode, parameters
-        )
+    def _activate(self, parameters: Mapping[str, Json]) -> Awaitable[Turn]:
+        return self.use.agent.activate(self._agent_session, self.episode, parameters)
 
     async def _is_over(self, steps: list[Turn], max_steps: int) -> bool:
         if len(steps) >= max_steps or not asks_for_more(steps[-1]):

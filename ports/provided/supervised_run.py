@@ -57,10 +57,11 @@ __all__ = [
 
 ASK_SECONDS = 60.0
 """How long one question to the supervisor may take, beside what it waits for."""
-POLL_SECONDS_FIRST = 1.0
-POLL_SECONDS_MAX = 20.0
-"""A poll waits in the sandbox, so that an end is told at once."""
-POLL_GROWTH = 1.5
+POLL_SECONDS_FIRST = 5.0
+POLL_SECONDS_MAX = 45.0
+"""A poll waits in the sandbox, so that an end is told at once however long it may wait;
+but not the minute of silence after which many proxies cut a connection."""
+POLL_GROWTH = 3.0
 FAILURES_MAX = 8
 """Failed questions in a row before the fault is passed on."""
 RETRY_SECONDS_FIRST = 0.2
@@ -187,7 +188,7 @@ class SandboxSession:
         """Ask until the run is over."""
         poll_seconds = POLL_SECONDS_FIRST
         while True:
-            state = await self.state(run, wait_seconds=poll_seconds)
+            state = await self._ask(run, "status", wait_seconds=poll_seconds)
             if (receipt := _receipt_of(run, state)) is not None:
                 return receipt
             poll_seconds = min(poll_seconds * POLL_GROWTH, POLL_SECONDS_MAX)
@@ -263,11 +264,16 @@ class SandboxSession:
 
         Failures that come at once are waited out; one that took long is the last.
         """
+        words = ("--wait", str(wait_seconds)) if wait_seconds else ()
+        timeout_seconds = ASK_SECONDS + wait_seconds
         pause = RETRY_SECONDS_FIRST
-        until = anyio.current_time() + ASK_SECONDS + wait_seconds
+        until = anyio.current_time() + timeout_seconds
         for failures in range(1, self._failures_max + 1):
             try:
-                return await self._answer(run, question, wait_seconds)
+                told = await self._program.ask(
+                    question, self._folder(run), *words, timeout_seconds=timeout_seconds
+                )
+                return state_from(run, told)
             except (SandboxFailed, Unreadable) as fault:
                 is_late = anyio.current_time() >= until
                 if failures == self._failures_max or is_late:
@@ -288,16 +294,6 @@ class SandboxSession:
         if not looks:
             return self._program.failed(operation, str(fault))
         return await self._program.unanswered(operation, str(fault))
-
-    async def _answer(self, run: RunId, question: str, wait_seconds: float) -> RunState:
-        words = ("--wait", str(wait_seconds)) if wait_seconds else ()
-        told = await self._program.ask(
-            question,
-            self._folder(run),
-            *words,
-            timeout_seconds=ASK_SECONDS + wait_seconds,
-        )
-        return state_from(run, told)
 
 
 def _watch_words(watch: Watch | None) -> dict[str, object]:
