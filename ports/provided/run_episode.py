@@ -10,7 +10,7 @@ Where several processes may be asked for it, one has it in hand.
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import cached_property
 from typing import Final
 

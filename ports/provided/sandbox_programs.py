@@ -7,7 +7,7 @@ holds its digest, readable by the sandbox's user alone.
 
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import ClassVar, assert_never, cast
 
 import attrs
