@@ -13,9 +13,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-THRESHOLDS: Final = (50_000, 20, 10)
-"""How many more objects than before a young pass waits for, how many of these the next
-older one, and how many of those the full one: ten million objects."""
+THRESHOLDS: Final = (50_000, 200, 1)
+"""How many more objects than before a young pass waits for, how many of these an
+older one, and how many of those a full one: ten million objects and twenty."""
 
 
 @contextmanager
