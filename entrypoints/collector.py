@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Final
 
 THRESHOLDS: Final = (50_000, 200, 1)
-"""How many more objects than before a young pass waits for, how many of these an
-older one, and how many of those a full one: ten million objects and twenty."""
+"""How many more objects than before a young pass waits for, how many young passes the
+next older one, and how many of those the full one: twenty million objects."""
 
 
 @contextmanager
