@@ -26,7 +26,7 @@ from ..ports.required.sandbox_provider import SandboxProvider
 from ..ports.required.world import World
 from .agent_server.app import AgentRoutes
 from .agent_server.composition import open_agent_routes
-from .environment_server.app import EnvironmentRoutes
+from .environment_server.app import WITHOUT_KIND, EnvironmentRoutes
 from .environment_server.composition import AgentPlaces, open_episodes
 from .environment_settings import EnvironmentServerSettings
 from .http_serving.serving import Served, address_of, listen
@@ -196,6 +196,7 @@ def _of_environment(
         routes=routes.routes(),
         drain=served.drain,
         grace_seconds=settings.shutdown_grace_seconds,
+        without_kind=WITHOUT_KIND,
     )
 
 

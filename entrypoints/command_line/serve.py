@@ -297,7 +297,7 @@ async def _one(each: "Listening", stop: anyio.Event, over: anyio.Event) -> None:
 
     served = each.served
     await serve_until(
-        to_application(served.routes),
+        to_application(served.routes, without_kind=served.without_kind),
         each.socket,
         stop,
         served.drain,
@@ -328,7 +328,7 @@ async def _until(stop: anyio.Event, listening: socket.socket, served: "Served") 
     from ..http_serving.serving import serve_until
 
     await serve_until(
-        to_application(served.routes),
+        to_application(served.routes, without_kind=served.without_kind),
         listening,
         stop,
         served.drain,

@@ -6,6 +6,7 @@ client has left, its episode goes on for a while, and is joined by who asks agai
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 import attrs
 from starlette.requests import Request
@@ -29,6 +30,8 @@ from ..http_serving.bodies import wrong_value
 from .messages import to_aggregate, to_run
 from .openapi import document
 
+WITHOUT_KIND: Final = (404, 405)
+"""Told by the detail alone where routing refuses, as NeMo Gym's environment tells it."""
 Aggregate = Callable[[Mapping[str, Json]], Awaitable[Mapping[str, Json]]]
 
 

@@ -35,7 +35,7 @@ from ..server_foundation import open_server_foundation
 from ..server_urls import to_url
 from ..settings_reading import SettingsFile
 from ..state_folder import StateFolder
-from .app import EnvironmentRoutes
+from .app import WITHOUT_KIND, EnvironmentRoutes
 
 RUN: Final = "environment"
 """What the episodes of all such servers on a state folder belong to."""
@@ -99,6 +99,7 @@ async def open_environment_server(
                 routes=routes.routes(),
                 drain=served.drain,
                 grace_seconds=settings.shutdown_grace_seconds,
+                without_kind=WITHOUT_KIND,
                 parts=foundation.parts,
             )
 

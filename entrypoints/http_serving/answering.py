@@ -7,7 +7,7 @@ stands between a client and its handler, but the one that refuses browsers.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
@@ -91,7 +91,7 @@ class Answering:
                 log.info("The client left before it was answered")
                 return Unsent()
             except HTTPException as refused:
-                answer = Answer(told_as_http(refused))
+                answer = Answer(answers.refused_by_http(refused))
             if self.cookies and answer.response.status_code != _UNEXPECTED:
                 if answer.session is not None:
                     visitor = attrs.evolve(visitor, session=answer.session)
@@ -143,24 +143,32 @@ class Answering:
             except BodyRefused as refused:
                 return Answer(answers.unreadable(refused))
             except HTTPException as refused:
-                return Answer(told_as_http(refused))
+                return Answer(answers.refused_by_http(refused))
             except (Refusal, Fault) as error:
                 return Answer(answers.not_done(error, masked=self.secrets.masked))
             except Exception:
                 log.exception("A request hit a mistake of ours")
-                told = {"detail": "Internal server error", "kind": "unexpected"}
-                return Answer(JSONResponse(told, _UNEXPECTED))
+                told = "Internal server error"
+                return Answer(answers.refused(_UNEXPECTED, "unexpected", told))
 
 
 def to_application(
     routes: Sequence[BaseRoute],
     lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None,
+    *,
+    without_kind: Collection[int] = (),
 ) -> Starlette:
-    """Return the application of some routes, which no browser gets to."""
+    """Return the application of some routes, which no browser gets to.
+
+    What routing refuses has a kind, but for the statuses that are told `without_kind`.
+    """
     return Starlette(
         routes=routes,
         middleware=[Middleware(BrowsersRefused)],
-        exception_handlers={HTTPException: _http},
+        exception_handlers={
+            HTTPException: _http,
+            **dict.fromkeys(without_kind, _http_without_kind),
+        },
         lifespan=lifespan,
     )
 
@@ -181,13 +189,6 @@ def readiness(draining: Callable[[], bool]) -> Callable[[Request], Awaitable[Res
     return ready
 
 
-def told_as_http(error: HTTPException) -> JSONResponse:
-    """Return the answer to what Starlette refuses."""
-    return JSONResponse(
-        {"detail": error.detail}, error.status_code, headers=error.headers
-    )
-
-
 async def _cancel_when_left(request: Request, scope: anyio.CancelScope) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         continue
@@ -196,4 +197,11 @@ async def _cancel_when_left(request: Request, scope: anyio.CancelScope) -> None:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "it is registered for these"
-    return told_as_http(error)
+    return answers.refused_by_http(error)
+
+
+async def _http_without_kind(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "it is registered for their statuses"
+    return JSONResponse(
+        {"detail": error.detail}, error.status_code, headers=error.headers
+    )

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from ...domain.digests import Json
@@ -32,6 +33,29 @@ _COME_BACK: Final = (429, 503)
 
 Texts = Mapping[type[Exception], str]
 """What a refusal is called on a route."""
+
+KINDS: Final[Mapping[int, str]] = {
+    401: "unauthorized",
+    404: "path_unknown",
+    405: "method_not_allowed",
+    408: "body_too_slow",
+    413: "body_too_long",
+}
+"""What is refused before a handler is reached, by its status."""
+_OTHER_KIND: Final = "refused"
+
+
+def refused(
+    status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """Return what a client is told that does not get what it asks for."""
+    return JSONResponse({"detail": detail, "kind": kind}, status, headers=headers)
+
+
+def refused_by_http(error: HTTPException) -> JSONResponse:
+    """Return the answer to what Starlette refuses, or we as it does."""
+    kind = KINDS.get(error.status_code, _OTHER_KIND)
+    return refused(error.status_code, kind, error.detail, error.headers)
 
 
 def conflict(text: str, kind: str, state: str, reason: str = "") -> JSONResponse:
@@ -62,8 +86,7 @@ def not_done(
     headers = {"retry-after": str(RETRY_SECONDS)} if status in _COME_BACK else None
     if status >= SERVER_ERROR:
         log.error("Answered with %d: %s", status, error)
-    told = {"detail": masked(str(error)), "kind": error.kind}
-    return JSONResponse(told, status, headers=headers)
+    return refused(status, error.kind, masked(str(error)), headers)
 
 
 def place_of(field: str) -> tuple[str | int, ...]:

@@ -10,15 +10,16 @@ from typing import Final
 
 import attrs
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from .answers import refused
+
 FORBIDDEN: Final = 403
-_REFUSED: Final = {
-    "detail": "The request has an Origin header, as a browser's has, and this server"
-    " serves no browser; send it from a program, without that header.",
-    "kind": "browser_refused",
-}
+KIND: Final = "browser_refused"
+_DETAIL: Final = (
+    "The request has an Origin header, as a browser's has, and this server"
+    " serves no browser; send it from a program, without that header."
+)
 
 
 @attrs.frozen
@@ -30,6 +31,6 @@ class BrowsersRefused:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request that says what page it comes from; pass on any other."""
         if scope["type"] == "http" and "origin" in Headers(scope=scope):
-            await JSONResponse(_REFUSED, FORBIDDEN)(scope, receive, send)
+            await refused(FORBIDDEN, KIND, _DETAIL)(scope, receive, send)
             return
         await self.app(scope, receive, send)

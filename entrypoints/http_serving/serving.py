@@ -6,7 +6,13 @@ Its end is bounded: after the grace it is cancelled, and its connections with it
 
 import logging
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from typing import Final, cast
 
@@ -55,6 +61,8 @@ class Served:
     drain: Callable[[], Awaitable[None]]
     """Ends what is under way; it runs while the server still answers."""
     grace_seconds: float
+    without_kind: Collection[int] = ()
+    """Statuses that are told without a kind when routing refuses."""
     parts: WorkerParts | None = None
     """What this process tells of itself beside others; None where it cannot have any."""
 

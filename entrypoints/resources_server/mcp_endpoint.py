@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from ...domain.refusals import Refusal
 from ...domain.resources_sessions import ResourcesSessionId
 from ...ports.required.faults import Fault
-from ..http_serving.answering import told_as_http
+from ..http_serving.answers import refused_by_http
 from ..http_statuses import status_of
 from .agent_routes import error_words, to_text
 from .calls import GuardedCalls
@@ -53,8 +53,8 @@ class McpEndpoint:
         """Answer a request that shows a session's token."""
         try:
             self.calls.session_of(HTTPConnection(scope))
-        except HTTPException as refused:
-            await told_as_http(refused)(scope, receive, send)
+        except HTTPException as unknown:
+            await refused_by_http(unknown)(scope, receive, send)
             return
         await self.manager.handle_request(scope, receive, send)
 

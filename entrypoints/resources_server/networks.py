@@ -7,7 +7,9 @@ from functools import wraps
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
+
+from ..http_serving.answers import refused
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -39,8 +41,7 @@ def trusted_only(networks: tuple[Network, ...]) -> Callable[[Endpoint], Endpoint
         async def answered(request: Request) -> Response:
             host = request.client.host if request.client else ""
             if not is_trusted(host, networks):
-                told = {"detail": "Not allowed from this address.", "kind": "forbidden"}
-                return JSONResponse(told, FORBIDDEN)
+                return refused(FORBIDDEN, "forbidden", "Not allowed from this address.")
             return await endpoint(request)
 
         return answered

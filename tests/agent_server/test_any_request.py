@@ -77,7 +77,7 @@ def test_what_is_not_there_is_said_in_json(
     reply = server.client.request(method, path)
 
     assert reply.status_code == status
-    assert set(reply.json()) == {"detail"}
+    assert set(reply.json()) == {"detail", "kind"}
 
 
 def test_the_document_is_the_one_that_is_served(server: Process) -> None:

@@ -329,6 +329,6 @@ def test_a_body_that_is_too_long_is_refused_and_holds_nothing_up(
         404,
         200,
     ]
-    assert unknown.json() == {"detail": "Not Found"}
+    assert unknown.json() == {"detail": "Not Found", "kind": "path_unknown"}
     assert status == 0
     assert seconds < GRACE_SECONDS / 2

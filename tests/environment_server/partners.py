@@ -21,7 +21,10 @@ from livery.adapters.holders.memory import MemoryHolders
 from livery.adapters.journals import MemoryJournal
 from livery.adapters.system_clock import SystemClock
 from livery.entrypoints.composition import Foundation
-from livery.entrypoints.environment_server.app import EnvironmentRoutes
+from livery.entrypoints.environment_server.app import (
+    WITHOUT_KIND,
+    EnvironmentRoutes,
+)
 from livery.entrypoints.environment_server.composition import (
     AgentPlaces,
     open_episodes,
@@ -163,7 +166,7 @@ async def environment(
                 body_bytes_max=settings.body_bytes_max,
                 secrets=SecretValues(),
             )
-            app = to_application(routes.routes())
+            app = to_application(routes.routes(), without_kind=WITHOUT_KIND)
             transport = httpx.ASGITransport(app=app)
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://environment", timeout=60.0
