@@ -90,7 +90,7 @@ class AgentRoutes:
             concurrency=self.served.admit.places,
             stepwise=self.served.sessions.harness.stepwise,
         )
-        return JSONResponse(document(about))
+        return JSONResponse(document(about, measured=bool(self.more)))
 
     async def _seed(self, asked: Asked) -> Answer:
         seed = to_seed(asked.body)

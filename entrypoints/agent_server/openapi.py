@@ -6,7 +6,7 @@ from typing import Final
 from ...adapters.gym_servers.wire_names import AboutAgent
 from ...ports.required.tool_servers import ABOUT
 from ..http_serving.bodies import Schema
-from ..http_serving.openapi import Document, document_of, posted
+from ..http_serving.openapi import KEY, Document, document_of, named, posted
 from .bodies import ACTIVATE, CLOSE, SEED
 
 _SEEDED: Final[Schema] = {
@@ -35,19 +35,12 @@ _RESPONSE: Final[Schema] = {
     },
     "required": ["id", "object", "output"],
 }
-_KEY: Final[Schema] = {
-    "name": "key",
-    "in": "path",
-    "required": True,
-    "description": "The rollout's name, which this server does not need.",
-    "schema": {"type": "string", "minLength": 1, "pattern": "^[A-Za-z0-9._-]+$"},
-}
 
 
-def document(about: AboutAgent) -> Document:
+def document(about: AboutAgent, *, measured: bool) -> Document:
     """Return the document; `about` is for environments, which need not be told then."""
     activate = posted("Run the harness once for this request.", ACTIVATE, _RESPONSE)
-    keyed = {**activate, "parameters": [_KEY]}
+    keyed = named(activate, KEY)
     made = document_of(
         "Livery agent server",
         {
@@ -59,6 +52,7 @@ def document(about: AboutAgent) -> Document:
             "/ng-rollout/{key}/v1/responses": {"post": keyed},
             "/ng-rollout/{key}/training-token-capture/v1/responses": {"post": keyed},
         },
+        measured=measured,
     )
     told = {"concurrency": about.concurrency, "stepwise": about.stepwise}
     return {**made, "info": {**made["info"], ABOUT: told}}

@@ -58,8 +58,11 @@ class EnvironmentRoutes:
             *(Route(path, alive, methods=["GET"]) for path in HEALTH_PATHS),
             *self.more,
             Route(READY_PATH, readiness(lambda: self.served.draining), methods=["GET"]),
-            Route("/openapi.json", _described, methods=["GET"]),
+            Route("/openapi.json", self._described, methods=["GET"]),
         ]
+
+    async def _described(self, request: Request) -> JSONResponse:
+        return JSONResponse(document(measured=bool(self.more)))
 
     async def _run(self, asked: Asked) -> Answer:
         run = to_run(asked.body)
@@ -79,7 +82,3 @@ class EnvironmentRoutes:
                 raise
             # The rows are passed on as they came, so it is the caller who can mend them.
             raise wrong_value((), self.secrets.masked(failed.reason), None) from failed
-
-
-async def _described(request: Request) -> JSONResponse:
-    return JSONResponse(document())

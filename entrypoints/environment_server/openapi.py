@@ -37,7 +37,7 @@ _METRICS: Final[Schema] = {
 }
 
 
-def document() -> Document:
+def document(*, measured: bool) -> Document:
     """Return the document."""
     return document_of(
         "Livery environment server",
@@ -47,4 +47,5 @@ def document() -> Document:
                 "post": posted("Aggregate graded rows.", AGGREGATE, _METRICS)
             },
         },
+        measured=measured,
     )

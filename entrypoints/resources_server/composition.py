@@ -70,6 +70,7 @@ from ..task_groups import ended_with_block
 from .agent_routes import AgentRoutes
 from .calls import GuardedCalls
 from .control_routes import COOKIE_KEY, ControlRoutes
+from .documentation import MCP
 from .equipping import SandboxEquipment
 from .networks import to_networks
 from .tokens import SessionTokens
@@ -105,7 +106,7 @@ class ResourcesApplication:
         return ToolAccess(
             transport=ToolTransport.MCP,
             name=self.server_name,
-            url=f"{self.sandbox_url}/mcp",
+            url=f"{self.sandbox_url}{MCP}",
             headers=self.tokens.headers(session),
             served_here=True,
         )
@@ -195,6 +196,7 @@ async def open_resources(
             networks=to_networks(settings.trusted_networks),
             body_bytes_max=settings.body_bytes_max,
             secrets=surroundings.secrets,
+            over_mcp=has_apps(made),
             metrics=metrics_endpoint(foundation),
         )
         agent = AgentRoutes(

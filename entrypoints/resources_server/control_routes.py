@@ -35,6 +35,7 @@ from ..http_serving.bodies import wrong_value
 from ..http_serving.session_cookies import SessionCookies
 from ..metrics_page import PATH, Endpoint
 from . import answers
+from .documentation import MCP
 from .messages import from_access, to_close, to_rows, to_seed, to_verify
 from .metrics import aggregate
 from .networks import Network, trusted_only
@@ -62,6 +63,8 @@ class ControlRoutes:
     networks: tuple[Network, ...]
     body_bytes_max: int
     secrets: SecretValues
+    over_mcp: bool
+    """Whether the world has apps, whose tools are served over MCP."""
     metrics: Endpoint | None = None
     """What is told of the server itself."""
 
@@ -135,7 +138,7 @@ class ControlRoutes:
             # environment that asks for it is served all the same.
             told["resources_tools"] = {
                 "server_name": self.server_name,
-                "url_path": "/mcp",
+                "url_path": MCP,
                 "transport": "http",
                 "headers": dict(self.tokens.headers(seed.session)),
             }
@@ -180,7 +183,9 @@ class ControlRoutes:
         return Answer(JSONResponse(aggregate(to_rows(asked.body))))
 
     async def _described(self, request: Request) -> Response:
-        return JSONResponse(document(self.sandbox_url))
+        measured = self.metrics is not None
+        told = document(self.sandbox_url, measured=measured, over_mcp=self.over_mcp)
+        return JSONResponse(told)
 
     async def _conflict(
         self, session: ResourcesSessionId, error: Refusal

@@ -9,6 +9,7 @@ from ...ports.required.apps import Reach, Reaching, Tool
 
 API: Final = "/api"
 FILES: Final = "/files"
+MCP: Final = "/mcp"
 GUIDE_COLUMNS: Final = 88
 
 

@@ -27,8 +27,8 @@ from ..http_serving.answers import refused_by_http
 from ..http_statuses import status_of
 from .agent_routes import error_words, to_text
 from .calls import GuardedCalls
+from .documentation import MCP
 
-PATH: Final = "/mcp"
 VERSION: Final = "1.0"
 """What the server of the tools says of itself."""
 
@@ -66,7 +66,7 @@ class McpEndpoint:
         there is none: 405, as the protocol has it. The library would keep one open
         for each session, with a task that outlives its server, and say nothing.
         """
-        return Route(PATH, self, methods=["POST"])
+        return Route(MCP, self, methods=["POST"])
 
 
 @asynccontextmanager

@@ -20,12 +20,11 @@ from livery.entrypoints.agent_server.openapi import document
 from .processes import Ground, Process
 
 ABOUT = AboutAgent(concurrency=4, stepwise=False)
+DOCUMENT = document(ABOUT, measured=True)
 EXAMPLES = 25
 CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance]
 OPERATIONS = [
-    (path, method)
-    for path, methods in document(ABOUT)["paths"].items()
-    for method in methods
+    (path, method) for path, methods in DOCUMENT["paths"].items() for method in methods
 ]
 
 
@@ -50,7 +49,7 @@ def cookie(server: Process) -> str:
 def test_an_answer_is_always_a_declared_one(
     server: Process, cookie: str, path: str, method: str
 ) -> None:
-    schema = schemathesis.openapi.from_dict(document(ABOUT))
+    schema = schemathesis.openapi.from_dict(DOCUMENT)
 
     @hypothesis.given(case=schema[path][method].as_strategy())
     @hypothesis.settings(
@@ -81,4 +80,4 @@ def test_what_is_not_there_is_said_in_json(
 
 
 def test_the_document_is_the_one_that_is_served(server: Process) -> None:
-    assert server.client.get("/openapi.json").json() == document(ABOUT)
+    assert server.client.get("/openapi.json").json() == DOCUMENT
