@@ -185,8 +185,8 @@ def run(
 
         livery run tasks.jsonl --sandbox docker -- my-agent --fast
 
-    Exit status: 0 when all is graded (passed or not), 1 when an episode is broken,
-    masked or left to do, 2 when the run could not begin.
+    Exit status: 0 when every episode was graded, passed or failed; 1 when one is
+    masked, broken or left to do; 2 when the run could not begin.
     """
     shared = ctx.find_object(Shared)
     assert shared is not None, "main gives it"
