@@ -12,7 +12,7 @@ its size: statements take many rows.
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 
@@ -23,10 +23,10 @@ from .writes import Append, Forget, Write
 
 HEADS_MAX: Final = 4096
 """How many streams' places are remembered between batches."""
-ROWS_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
-"""How many rows a statement has; a few sizes, so that all stay prepared. Rows that are
-short of a size are made up for by rows of NULL, which the statement passes over."""
+ROWS_SIZES: Final = (128, 64, 32, 16, 8, 4, 2, 1)
+"""How many rows a statement takes; a few sizes, so that all stay prepared."""
 
+T = TypeVar("T")
 Row = tuple[object, ...]
 
 
@@ -122,13 +122,17 @@ class Writer:
             (last,) = connection.execute("SELECT max(id) FROM streams").fetchone()
             self._next_id = (last or 0) + 1
         unknown = {work.stream for work in works if work.stream not in self._heads}
-        names = list(unknown)
+        for names in _in_sizes(list(unknown)):
+            self._look_up(connection, names)
+
+    def _look_up(self, connection: sqlite3.Connection, names: Sequence[Name]) -> None:
         rows = [(number, *name) for number, name in enumerate(names)]
-        for size, values in _in_sizes(rows):
-            (found,) = connection.execute(_SQL_HEADS[size], values).fetchone()
-            for line in (found or "").split():
-                number, id_, version = line.split(":")
-                self._heads[names[int(number)]] = _Head(int(id_), int(version))
+        (found,) = connection.execute(
+            _SQL_HEADS[len(rows)], [value for row in rows for value in row]
+        ).fetchone()
+        for line in (found or "").split():
+            number, id_, version = line.split(":")
+            self._heads[names[int(number)]] = _Head(int(id_), int(version))
 
     def _forget_heads(self) -> None:
         self._heads.clear()
@@ -184,18 +188,18 @@ class _Batch:
             written.clear()
 
     def _write(self, statements: dict[int, str], rows: Sequence[Row]) -> None:
-        for size, values in _in_sizes(rows):
-            self.connection.execute(statements[size], values)
+        for some in _in_sizes(rows):
+            values = [value for row in some for value in row]
+            self.connection.execute(statements[len(some)], values)
 
 
-def _in_sizes(rows: Sequence[Row]) -> Iterator[tuple[int, list[object]]]:
-    """Cut `rows` into pieces of `ROWS_SIZES`, as few as can be; return their values."""
-    for start in range(0, len(rows), ROWS_SIZES[-1]):
-        some = rows[start : start + ROWS_SIZES[-1]]
-        size = next(size for size in ROWS_SIZES if size >= len(some))
-        values = [value for row in some for value in row]
-        values += [None] * (len(some[0]) * (size - len(some)))
-        yield size, values
+def _in_sizes(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Cut `rows` into pieces of `ROWS_SIZES`."""
+    start = 0
+    for size in ROWS_SIZES:
+        while len(rows) - start >= size:
+            yield rows[start : start + size]
+            start += size
 
 
 def _for_rows(statement: str, columns: int) -> dict[int, str]:
@@ -204,8 +208,7 @@ def _for_rows(statement: str, columns: int) -> dict[int, str]:
     return {size: statement.format(rows=", ".join([row] * size)) for size in ROWS_SIZES}
 
 
-# CROSS JOIN keeps SQLite from scanning the streams for the names. What is made up of
-# NULL equals nothing; only an INSERT has to leave it out.
+# CROSS JOIN keeps SQLite from scanning the streams for the names.
 _SQL_HEADS: Final = _for_rows(
     "WITH wanted (number, category, key) AS (VALUES {rows})"
     " SELECT group_concat(number || ':' || id || ':' || version, ' ')"
@@ -213,10 +216,7 @@ _SQL_HEADS: Final = _for_rows(
     3,
 )
 _SQL_BEGIN: Final = _for_rows(
-    "WITH begun (id, category, key, version, is_open) AS (VALUES {rows})"
-    " INSERT INTO streams (id, category, key, version, is_open)"
-    " SELECT id, category, key, version, is_open FROM begun WHERE id IS NOT NULL",
-    5,
+    "INSERT INTO streams (id, category, key, version, is_open) VALUES {rows}", 5
 )
 _SQL_MOVE: Final = _for_rows(
     "WITH moved (id, version, is_open) AS (VALUES {rows})"
@@ -229,8 +229,5 @@ _SQL_REMOVE_EVENTS: Final = _for_rows(
 )
 _SQL_REMOVE: Final = _for_rows("DELETE FROM streams WHERE id IN (VALUES {rows})", 1)
 _SQL_EVENTS: Final = _for_rows(
-    "WITH happened (stream, version, kind, body) AS (VALUES {rows})"
-    " INSERT INTO events (stream, version, kind, body)"
-    " SELECT stream, version, kind, body FROM happened WHERE stream IS NOT NULL",
-    4,
+    "INSERT INTO events (stream, version, kind, body) VALUES {rows}", 4
 )
