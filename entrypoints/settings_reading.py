@@ -5,6 +5,7 @@ References to secrets are looked at, not read. One that leads nowhere is told wi
 the mistakes of the file; for blocks that nobody uses it does not matter.
 """
 
+import codecs
 import os
 import tomllib
 from collections.abc import Callable, Mapping
@@ -22,6 +23,16 @@ T = TypeVar("T")
 
 FILE_NAME: Final = "livery.toml"
 FILE_BYTES_MAX: Final = 1024 * 1024
+_SAVE_AS: Final = "save it as UTF-8 without a byte order mark"
+_MARKS: Final = (
+    (codecs.BOM_UTF8, "it begins with a byte order mark"),
+    # Those of UTF-32 begin like those of UTF-16.
+    (codecs.BOM_UTF32_LE, "it is UTF-32"),
+    (codecs.BOM_UTF32_BE, "it is UTF-32"),
+    (codecs.BOM_UTF16_LE, "it is UTF-16"),
+    (codecs.BOM_UTF16_BE, "it is UTF-16"),
+)
+"""How files begin that editors save in another way, and what is said of them."""
 
 
 @attrs.frozen
@@ -127,6 +138,11 @@ def _text(path: Path) -> str:
         raise refused(f"it cannot be read: {error.strerror or error}") from error
     if len(content) > FILE_BYTES_MAX:
         raise refused(f"it is over {FILE_BYTES_MAX} bytes")
+    for mark, told in _MARKS:
+        if content.startswith(mark):
+            raise refused(f"{told}; {_SAVE_AS}")
+    if b"\0" in content:
+        raise refused(f"it holds NUL bytes, as UTF-16 does; {_SAVE_AS}")
     try:
         return content.decode()
     except UnicodeDecodeError as error:

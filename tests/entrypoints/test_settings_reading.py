@@ -112,6 +112,28 @@ options = 3
     ]
 
 
+@pytest.mark.parametrize(
+    ("encoding", "told"),
+    [
+        ("utf-8-sig", "it begins with a byte order mark"),
+        ("utf-16", "it is UTF-16"),
+        ("utf-32", "it is UTF-32"),
+        ("utf-16-le", "it holds NUL bytes, as UTF-16 does"),
+    ],
+)
+def test_a_file_in_another_encoding_is_told_how_to_save_it(
+    tmp_path: Path, encoding: str, told: str
+) -> None:
+    path = tmp_path / "livery.toml"
+    path.write_bytes("[run]\nconcurrency = 3\n".encode(encoding))
+
+    with pytest.raises(SettingsRefused) as caught:
+        read_settings(path)
+
+    advice = "save it as UTF-8 without a byte order mark"
+    assert caught.value.mistakes == f"  {told}; {advice}"
+
+
 @attrs.frozen(kw_only=True)
 class _Options:
     """What a plug-in may declare."""
