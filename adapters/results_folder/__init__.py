@@ -18,6 +18,7 @@ from .folder import (
     open_results_folder,
     read_run,
 )
+from .result_lines import check_result_lines
 from .rows import Row, RowDamaged, read_rows, to_record
 from .run_card import RunCard, SourceCard
 
@@ -31,6 +32,7 @@ __all__ = [
     "RunCard",
     "SourceCard",
     "check_new",
+    "check_result_lines",
     "make_results_folder",
     "open_results_folder",
     "read_rows",

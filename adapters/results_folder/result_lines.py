@@ -79,6 +79,20 @@ class FileResultLog:
             raise _unusable(self.path, error) from error
 
 
+def check_result_lines(path: Path) -> None:
+    """See that a run can go on with the file; nothing is written.
+
+    Raises:
+        RowDamaged: A line is no row.
+        ResultLogUnusable: It cannot be read.
+    """
+    try:
+        for _ in read_rows(path):
+            pass
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
 def open_result_lines(path: Path) -> tuple[FileResultLog, int]:
     """Open or make the file; return it with how many torn bytes were cut off.
 

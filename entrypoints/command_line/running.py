@@ -24,6 +24,7 @@ from ...adapters.results_folder import (
     RunCard,
     SourceCard,
     check_new,
+    check_result_lines,
     make_results_folder,
     open_results_folder,
     read_rows,
@@ -155,6 +156,7 @@ def _go_on(order: GoOn, shared: Shared) -> _Ready:
         raise file.refusal(refused.mistakes) from refused
     if order.concurrency is not None:
         plan = attrs.evolve(plan, concurrency=order.concurrency)
+    check_result_lines(order.folder / RESULTS)
     state = state_path(order.state or card.state)
     surroundings = Surroundings(name=plan.sandbox, state=state, secrets=shared.secrets)
     parts = _prepared(plan, card.source.name, file, surroundings)

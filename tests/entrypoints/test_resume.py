@@ -69,6 +69,24 @@ def test_a_damaged_run_file_is_told(livery: Livery, tmp_path: Path) -> None:
     assert "concurrency: wants a number at least 1" in ended.err
 
 
+@pytest.mark.parametrize("garbage", [b"garbage", b"\xff\xfe", b"[]", b""])
+def test_a_line_that_is_no_result_is_told_before_anything_is_made(
+    livery: Livery, tmp_path: Path, garbage: bytes
+) -> None:
+    livery("run", task_file(tmp_path, task("a"), task("b")), "--out", "o")
+    path = tmp_path / "o" / "results.jsonl"
+    first, second = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join((first, garbage, second, b"")))
+
+    ended = livery("run", "--resume", "o")
+
+    assert ended.status == 2
+    assert "o/results.jsonl, line 2: it is no row" in ended.err
+    assert "Put the line right, or remove it to have its episode run" in ended.err
+    assert "Provider local" not in ended.err, "a sandbox was made"
+    assert "Sandboxes may be left" not in ended.err
+
+
 def test_masked_ones_are_run_again_when_that_is_asked_for(
     livery: Livery, tmp_path: Path
 ) -> None:
