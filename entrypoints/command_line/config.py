@@ -13,7 +13,7 @@ from ..plug_ins import HarnessPlugIn, ProviderPlugIn, find
 from ..run_plan import plan_of
 from ..settings_reading import FILE_NAME, SettingsFile, SettingsRefused
 from ..settings_schema import shipped_schema
-from .shared import settings_of
+from .shared import NamedPath, settings_of
 
 
 @click.group()
@@ -22,9 +22,7 @@ def config() -> None:
 
 
 @config.command("check")
-@click.argument(
-    "file", type=click.Path(path_type=Path), required=False, metavar="[FILE]"
-)
+@click.argument("file", type=NamedPath(), required=False, metavar="[FILE]")
 def check_config(file: Path | None) -> None:
     """Read a settings file as a run would, plug-ins' options and secrets included.
 

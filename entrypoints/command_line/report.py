@@ -8,11 +8,11 @@ import click
 from ...adapters.results_folder import RESULTS, read_rows, read_run
 from ..summaries import summarise
 from ..summary_texts import to_markdown, to_tables
-from .shared import Shared
+from .shared import NamedPath, Shared
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("folder", type=NamedPath(), metavar="DIR")
 @click.option(
     "--format",
     "layout",

@@ -23,6 +23,7 @@ from ..settings import (
 from ..settings_reading import SettingsFile
 from .running import Begin, GoOn, carry_out
 from .shared import (
+    NamedPath,
     Shared,
     config_option,
     logging_as,
@@ -112,7 +113,7 @@ def to_limit(
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     metavar="DIR",
     help=f"A new folder for the results; {OUT_FOLDER}/NAME-TIME when left out.",
 )
@@ -157,7 +158,7 @@ def to_limit(
 )
 @click.option(
     "--resume",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     metavar="DIR",
     help="Go on with the run whose results are in DIR.",
 )

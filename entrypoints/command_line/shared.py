@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
-from typing import Final, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
 import attrs
 import click
@@ -43,15 +43,33 @@ class Status(IntEnum):
     """Ended at once by a second signal."""
 
 
+class NamedPath(click.Path):
+    """A path with something in it: an unset variable must not mean this folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        """Return the path; fail for an empty text."""
+        if value == "":
+            self.fail("it is empty; name a path, or leave it out.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 config_option = click.option(
     "--config",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     metavar="FILE",
     help=f"The settings file; {FILE_NAME} in this folder when there is one.",
 )
 state_option = click.option(
     "--state",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     metavar="DIR",
     help="The state folder; else [state] folder, else $XDG_STATE_HOME/livery.",
 )
