@@ -149,8 +149,8 @@ class SandboxSettings:
     image: Name | None = attrs.field(
         default=None,
         metadata=doc(
-            f"The image. none: {DEFAULT_IMAGE} where the provider makes sandboxes from"
-            " images.",
+            f"The image. none: $LIVERY_IMAGE, else {DEFAULT_IMAGE}, where the provider"
+            " makes sandboxes from images.",
         ),
     )
     workdir: Name = attrs.field(
