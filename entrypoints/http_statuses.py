@@ -64,6 +64,7 @@ STATUSES: dict[str, int] = {
     "bad_target": 422,
     "born_expired": 422,
     "call_refused": 422,
+    "command_missing": 422,
     "image_missing": 422,
     "libc_too_old": 422,
     "model_missing": 422,

@@ -20,10 +20,18 @@ _NOT_STARTED = 127
 _STANDARD = 3
 """Descriptors below are standard input, output and error."""
 _NO_ROOM = (errno.EAGAIN, errno.ENOMEM)
+_NO_PROGRAM = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC)
+_MISSING, _OTHER = b"p", b"o"
+"""How a fork's report begins: it is the program that cannot be run, or another thing."""
 
 
 class NotStarted(Exception):
     """The program never ran; the text says why."""
+
+    def __init__(self, reason: str, no_program: bool = False) -> None:
+        super().__init__(reason)
+        self.no_program = no_program
+        """Whether the program itself is not there, or cannot be executed."""
 
 
 class Program(NamedTuple):
@@ -66,12 +74,12 @@ def _spawn(
     except OSError as fault:
         raise NotStarted("no process could be made: %s" % fault.strerror) from None
     own_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    step = "folder %s" % _shown(program.cwd)
+    step, is_last = "folder %s" % _shown(program.cwd), False
     try:
         os.chdir(program.cwd)
         if open_files is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
-        step = "program %s" % _shown(program.argv[0])
+        step, is_last = "program %s" % _shown(program.argv[0]), True
         return _at_its_path(
             program,
             lambda path: os.posix_spawn(
@@ -90,7 +98,8 @@ def _spawn(
     except OSError as fault:
         if fault.errno in _NO_ROOM:
             step = "no process could be made"
-        raise NotStarted("%s: %s" % (step, fault.strerror)) from None
+        no_program = is_last and fault.errno in _NO_PROGRAM
+        raise NotStarted("%s: %s" % (step, fault.strerror), no_program) from None
     except ValueError as fault:
         raise NotStarted("%s: %s" % (step, fault)) from None
     finally:
@@ -118,7 +127,8 @@ def _fork(
         reason = report.read()
     if reason:
         os.waitpid(pid, 0)
-        raise NotStarted(reason.decode("utf-8", "replace"))
+        text = reason[1:].decode("utf-8", "replace")
+        raise NotStarted(text, reason[:1] == _MISSING)
     return pid
 
 
@@ -129,7 +139,7 @@ def _turn_into(
     open_files: tuple[int, int] | None,
 ) -> NoReturn:
     """Become `program`, or write to `report` why not."""
-    step = "session"
+    step, is_last = "session", False
     try:
         signal.set_wakeup_fd(-1)
         _restore_signals()
@@ -144,12 +154,13 @@ def _turn_into(
         become(program.account)
         step = "folder %s" % _shown(program.cwd)
         os.chdir(program.cwd)
-        step = "program %s" % _shown(program.argv[0])
+        step, is_last = "program %s" % _shown(program.argv[0]), True
         _at_its_path(program, lambda path: _execute(path, program))
     except OSError as fault:
-        os.write(report, ("%s: %s" % (step, fault.strerror)).encode())
+        kind = _MISSING if is_last and fault.errno in _NO_PROGRAM else _OTHER
+        os.write(report, kind + ("%s: %s" % (step, fault.strerror)).encode())
     except Exception as fault:  # whatever it is, the fork must not live on
-        os.write(report, ("%s: %s" % (step, fault)).encode())
+        os.write(report, _OTHER + ("%s: %s" % (step, fault)).encode())
     finally:
         os._exit(_NOT_STARTED)
 

@@ -218,6 +218,7 @@ def _run(folder: str, request: dict[str, object]) -> dict[str, object]:
     except (NotStarted, NoSuchAccount, OSError) as refusal:
         # All that can fail in there comes before the command's start.
         receipt.update(how="not_started", reason=str(refusal))
+        receipt["no_program"] = isinstance(refusal, NotStarted) and refusal.no_program
         outlets.close()
     receipt["seconds"] = time.monotonic() - begun
     receipt["outputs"] = {

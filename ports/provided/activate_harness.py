@@ -44,6 +44,7 @@ from ..required.sandbox import (
     Liveness,
     Lost,
     NotAFile,
+    NotStarted,
     Output,
     Sandbox,
     SandboxFailed,
@@ -57,11 +58,13 @@ from .place_files import make_private_folders, place_files
 from .responses import to_response
 from .run_receipts import (
     Cancelled,
+    CommandMissing,
     EndedEarly,
     Finished,
     Launched,
     LaunchFailed,
     Receipt,
+    RunHow,
     Vanished,
 )
 from .sandbox_programs import RuntimeMissing
@@ -70,9 +73,6 @@ from .token_data import with_whole_token_data
 
 READ_BYTES_MAX: Final = 4 * 1024 * 1024
 """How much of each output is read into memory for the answer, half from each end."""
-
-_BY_ITSELF: Final = (Exited, TimedOut, EndedEarly)
-"""How a run ends that nobody had to stop."""
 
 _NOT_COLLECTED: Final = (
     FileMissing,
@@ -141,6 +141,7 @@ class ActivateHarness:
 
         Raises:
             RequestRefused: The harness cannot be run like that.
+            CommandMissing: The sandbox has no such program; asked again, it says the same.
             Fault: Nobody could see how it ended; the run may go on.
         """
         if is_on_host(self.harness):
@@ -258,6 +259,8 @@ class ActivateHarness:
             timeout_seconds=run.timeout_seconds,
             grace_seconds=GRACE_SECONDS,
         )
+        if isinstance(receipt.how, NotStarted) and receipt.how.no_program:
+            raise CommandMissing(self.harness.name, receipt.how.reason)
         capture = await self._of_receipt(attempt, session, receipt, launch)
         if _was_ended_from_inside(attempt, receipt):
             capture = attrs.evolve(capture, stopped=False)
@@ -282,7 +285,7 @@ class ActivateHarness:
                 launch = Launch()
             capture = await self._of_receipt(attempt, session, state.receipt, launch)
             # What was cut off in its launch is ended by a signal, and not by itself.
-            by_itself = by_itself and isinstance(state.receipt.how, _BY_ITSELF)
+            by_itself = by_itself and _is_over_by_itself(state.receipt.how)
             capture = attrs.evolve(capture, stopped=not by_itself)
             return capture, _stillness(state.receipt)
         still = isinstance(state, run_receipts.Forbidden | run_receipts.Absent)
@@ -431,6 +434,13 @@ def _command(run: Run) -> Command:
         timeout_seconds=run.timeout_seconds,
         output_bytes_max=run.output_bytes_max,
     )
+
+
+def _is_over_by_itself(how: RunHow) -> bool:
+    """Whether a run ended like that and nobody had to stop it."""
+    if isinstance(how, NotStarted):
+        return how.no_program
+    return isinstance(how, Exited | TimedOut | EndedEarly)
 
 
 def _how(receipt: Receipt) -> How:

@@ -140,6 +140,21 @@ class LaunchFailed(Fault):
 
 
 @attrs.frozen
+class CommandMissing(Fault):
+    """The sandbox has no such program as a run was to be, or none that it can execute."""
+
+    kind: ClassVar[str] = "command_missing"
+    message: ClassVar[str] = (
+        "Harness {harness} cannot be started in the sandbox: {reason}."
+        " Correct its command, or have the sandbox's image bring the program."
+    )
+
+    harness: str
+    reason: str
+    """It names the program."""
+
+
+@attrs.frozen
 class RunLost(Fault):
     """The sandbox knows nothing of a run that was to be waited for."""
 
@@ -212,7 +227,7 @@ def _how_from(words: Words) -> RunHow:
         case "timed_out":
             return TimedOut(_number(words.get("leader_seconds")) or 0.0)
         case "not_started":
-            return NotStarted(reason)
+            return NotStarted(reason, no_program=words.get("no_program") is True)
         case "cancelled":
             return Cancelled(reason, asked=words.get("asked") is not False)
         case "ended_early" if reason in {*EarlyEnd}:

@@ -78,6 +78,8 @@ class NotStarted:
     """The program never ran: no such program, folder or user."""
 
     reason: str
+    no_program: bool = False
+    """Whether the program itself was seen not to be there, or not to be executable."""
 
 
 @attrs.frozen

@@ -246,6 +246,7 @@ async def test_what_never_ran_and_what_was_killed_are_told_apart(
     second = await session.run_to_end(RunId("2"), command("kill -9 $$"))
 
     assert isinstance(first.how, NotStarted)
+    assert first.how.no_program
     assert second.how == Signalled(9)
 
 

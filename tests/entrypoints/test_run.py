@@ -65,6 +65,21 @@ def test_a_command_of_the_users_own_works_on_the_task(
     assert rewards(tmp_path / "o") == {"a": 1.0, "b": 0.0}
 
 
+@pytest.mark.parametrize("program", ["my-agnet", "./my-agnet", "/etc/passwd"])
+def test_a_command_that_is_not_there_is_named_and_not_tried_again(
+    livery: Livery, tmp_path: Path, program: str
+) -> None:
+    tasks = task_file(tmp_path, task("a"))
+
+    ended = livery("run", tasks, "--out", "o", "--", program, "--fast")
+
+    assert ended.status == 1
+    (row,) = rows_of(tmp_path / "o")
+    assert f"program {program}: " in row["failure"]["failure_reason"]
+    assert row["failure"]["terminal"] is True
+    assert "None of the broken episodes can be tried again" in ended.err
+
+
 def test_the_settings_file_says_what_the_command_line_does_not(
     livery: Livery, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole episodes in one process, in real host sandboxes, killed and taken over."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
@@ -11,6 +12,7 @@ from livery.adapters.harnesses.command import CommandHarness
 from livery.adapters.harnesses.nop import NopHarness
 from livery.domain.activations import Outcome, Stillness
 from livery.domain.agent_sessions import AgentSessionId
+from livery.domain.failures import AGENT_RUN_ERROR
 from livery.domain.resources_sessions import ResourcesSessionId
 from livery.domain.rollouts import RecordKind, owed, rollout_id
 from livery.domain.tasks import EpisodeId
@@ -49,6 +51,45 @@ async def until_started(ground: Ground) -> None:
 
 async def collected(stable: Stable) -> Progress:
     return await stable.collect(owed((task().task_id,), 1, ()))
+
+
+@pytest.mark.case("FC-224", "FC-247")
+async def test_a_command_that_is_not_there_fails_for_good_and_is_named(
+    ground: Ground,
+) -> None:
+    async with ground.stable(CommandHarness(argv=("my-agnet", "--key=k"))) as it:
+        progress = await collected(it)
+
+    assert progress.broken == 1
+    (row,) = ground.results.rows
+    failure = row["failure"]
+    assert isinstance(failure, Mapping)
+    assert failure["terminal"] is True
+    assert failure["failure_kind"] == AGENT_RUN_ERROR
+    told = str(failure["failure_reason"])
+    assert "program my-agnet: No such file or directory" in told
+    assert "--key" not in told
+    assert ground.sandboxes == []
+
+
+async def test_a_command_that_is_not_there_is_told_again_and_its_close_is_no_stop(
+    ground: Ground,
+) -> None:
+    async with ground.stable(CommandHarness(argv=("my-agnet",))) as it:
+        await seeded(it)
+        told: list[str] = []
+        for _ in range(2):
+            with pytest.raises(ParticipantFailed) as caught:
+                await it.agent.activate(AGENT, EPISODE, task().responses_create_params)
+            assert caught.value.terminal
+            told.append(caught.value.reason)
+        closed = await it.agent.close(AGENT, EPISODE)
+        await it.resources.close(RESOURCES, EPISODE)
+
+    assert told[0] == told[1]
+    assert closed.observations is not None
+    (record,) = closed.observations["records"]  # type: ignore[misc, union-attr]
+    assert record["error_type"] == "sandbox_error"  # type: ignore[call-overload, index]
 
 
 async def test_work_that_solves_the_task_passes(ground: Ground) -> None:

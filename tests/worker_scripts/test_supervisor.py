@@ -381,17 +381,21 @@ def test_input_is_what_was_given_and_ends(supervisor: Supervisor, way: str) -> N
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "no_program"),
     [
-        {"argv": ["no-such-program"]},
-        {"cwd": "/no/such/folder"},
-        {"user": "no-such-user"},
-        {"stdin_path": "/no/such/file"},
+        ({"argv": ["no-such-program"]}, True),
+        ({"argv": ["/no/such/program"]}, True),
+        ({"argv": ["/etc/passwd"]}, True),
+        ({"argv": ["/etc/passwd/program"]}, True),
+        ({"argv": ["true", "x" * 300_000]}, False),
+        ({"cwd": "/no/such/folder"}, False),
+        ({"user": "no-such-user"}, False),
+        ({"stdin_path": "/no/such/file"}, False),
     ],
 )
 @pytest.mark.case("FC-056")
 def test_what_never_ran_is_told_in_the_receipt(
-    supervisor: Supervisor, words: Words
+    supervisor: Supervisor, words: Words, no_program: bool
 ) -> None:
     supervisor.launch("a", "true", **words)
 
@@ -399,6 +403,7 @@ def test_what_never_ran_is_told_in_the_receipt(
 
     assert receipt["how"] == "not_started"
     assert receipt["reason"]
+    assert receipt["no_program"] is no_program
     assert receipt["gone"] is True
 
 
