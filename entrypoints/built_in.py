@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal, cast
 import attrs
 
 from ..ports.required.harness import Harness
+from ..ports.required.sandbox_provider import ProviderTerms
 from ..ports.required.task_source import TaskSource, TasksRefused
 from ..ports.required.world import SolvedWorld
 from .plug_ins import (
@@ -93,7 +94,7 @@ class CommandOptions:
 
 
 def _local() -> ProviderPlugIn:
-    from ..adapters.local_host import LocalHostConfig, open_local_host
+    from ..adapters.local_host import LocalHostConfig, open_local_host, terms_of
 
     def opened(surroundings: Surroundings, options: LocalOptions) -> Opened:
         config = LocalHostConfig(
@@ -105,45 +106,67 @@ def _local() -> ProviderPlugIn:
             config = attrs.evolve(config, python=options.python)
         return open_local_host(config)
 
-    return provider_plug_in(LocalOptions, opened)
+    def terms(surroundings: Surroundings, options: LocalOptions) -> ProviderTerms:
+        return terms_of(surroundings.name)
+
+    return provider_plug_in(LocalOptions, opened, terms)
 
 
 def _docker() -> ProviderPlugIn:
-    from ..adapters.docker_engine import DockerEngineConfig, Pull, open_docker_engine
+    from ..adapters.docker_engine import (
+        DockerEngineConfig,
+        Pull,
+        open_docker_engine,
+        terms_of,
+    )
 
-    def opened(surroundings: Surroundings, options: DockerOptions) -> Opened:
-        return open_docker_engine(
-            DockerEngineConfig(
-                name=surroundings.name,
-                address=options.address,
-                pull=Pull(options.pull),
-                network=options.network,
-                no_new_privileges=options.no_new_privileges,
-                python=options.python,
-            )
+    def config(
+        surroundings: Surroundings, options: DockerOptions
+    ) -> DockerEngineConfig:
+        return DockerEngineConfig(
+            name=surroundings.name,
+            address=options.address,
+            pull=Pull(options.pull),
+            network=options.network,
+            no_new_privileges=options.no_new_privileges,
+            python=options.python,
         )
 
-    return provider_plug_in(DockerOptions, opened)
+    def opened(surroundings: Surroundings, options: DockerOptions) -> Opened:
+        return open_docker_engine(config(surroundings, options))
+
+    def terms(surroundings: Surroundings, options: DockerOptions) -> ProviderTerms:
+        return terms_of(config(surroundings, options))
+
+    return provider_plug_in(DockerOptions, opened, terms)
 
 
 def _agent_sandbox() -> ProviderPlugIn:
-    from ..adapters.agent_sandbox import open_agent_sandbox
+    from ..adapters.agent_sandbox import open_agent_sandbox, terms_of
     from .agent_sandbox_options import AgentSandboxOptions
 
     def opened(surroundings: Surroundings, options: AgentSandboxOptions) -> Opened:
         return open_agent_sandbox(options.config(surroundings))
 
-    return provider_plug_in(AgentSandboxOptions, opened)
+    def terms(
+        surroundings: Surroundings, options: AgentSandboxOptions
+    ) -> ProviderTerms:
+        return terms_of(options.config(surroundings))
+
+    return provider_plug_in(AgentSandboxOptions, opened, terms)
 
 
 def _opensandbox() -> ProviderPlugIn:
-    from ..adapters.opensandbox import open_opensandbox
+    from ..adapters.opensandbox import open_opensandbox, terms_of
     from .opensandbox_options import OpenSandboxOptions
 
     def opened(surroundings: Surroundings, options: OpenSandboxOptions) -> Opened:
         return open_opensandbox(options.config(surroundings))
 
-    return provider_plug_in(OpenSandboxOptions, opened)
+    def terms(surroundings: Surroundings, options: OpenSandboxOptions) -> ProviderTerms:
+        return terms_of(options.config(surroundings))
+
+    return provider_plug_in(OpenSandboxOptions, opened, terms)
 
 
 def _oracle() -> HarnessPlugIn:

@@ -63,6 +63,7 @@ from .run_plan import RunPlan
 from .run_tasks import (
     RunTasks,
     called_solutions_of,
+    check_sandboxes,
     check_tasks,
     load_tasks,
     solutions_of,
@@ -144,7 +145,8 @@ def prepare(
 
     Raises:
         SettingsRefused, TasksRefused, PlugInUnknown, PlugInTwice, PlugInBroken,
-        ExtraMissing, SolutionsMissing: As they say; nothing was made.
+        ExtraMissing, SolutionsMissing, Unsupported, SpecRefused: As they say; nothing
+            was made.
     """
     provider_plug_in = find(ProviderPlugIn, plan.provider_kind, PROVIDERS)
     harness_plug_in = find(HarnessPlugIn, plan.harness_kind, HARNESSES)
@@ -170,6 +172,9 @@ def prepare(
         options[1],
     )
     check_tasks(tasks, world, harness)
+    if provider_plug_in.terms is not None:
+        terms = provider_plug_in.terms(surroundings, options[0])
+        check_sandboxes(tasks, world, plan.spec(terms.capabilities), terms)
     return Parts(
         plan=plan,
         tasks=tasks,

@@ -18,7 +18,7 @@ import attrs
 from ..ports.provided.secret_values import SecretValues
 from ..ports.required.faults import Fault
 from ..ports.required.harness import TURN_TIMEOUT_SECONDS, Harness
-from ..ports.required.sandbox_provider import SandboxProvider
+from ..ports.required.sandbox_provider import ProviderTerms, SandboxProvider
 from ..ports.required.task_source import CallSolutions, Solutions, TaskSource
 from ..ports.required.world import World
 from .secret_references import Secret
@@ -66,6 +66,8 @@ class ProviderPlugIn:
 
     options: type[object]
     open: Callable[[Surroundings, object], Opened]
+    terms: Callable[[Surroundings, object], ProviderTerms] | None = None
+    """What is known of the provider before it is opened; None: nothing."""
 
 
 @attrs.frozen(kw_only=True)
@@ -100,15 +102,27 @@ class TaskSourcePlugIn:
 
 
 def provider_plug_in(
-    options: type[O], open: Callable[[Surroundings, O], Opened]
+    options: type[O],
+    open: Callable[[Surroundings, O], Opened],
+    terms: Callable[[Surroundings, O], ProviderTerms] | None = None,
 ) -> ProviderPlugIn:
-    """Return the plug-in whose block's `options` are the fields of an attrs class."""
+    """Return the plug-in whose block's `options` are the fields of an attrs class.
+
+    By its `terms` what it refuses is found before it is opened; they touch nothing.
+    """
 
     def opened(surroundings: Surroundings, given: object) -> Opened:
         assert isinstance(given, options), "options are read as what they are"
         return open(surroundings, given)
 
-    return ProviderPlugIn(options=options, open=opened)
+    def known(surroundings: Surroundings, given: object) -> ProviderTerms:
+        assert isinstance(given, options), "options are read as what they are"
+        assert terms is not None, "it is asked where there are some"
+        return terms(surroundings, given)
+
+    return ProviderPlugIn(
+        options=options, open=opened, terms=None if terms is None else known
+    )
 
 
 def harness_plug_in(

@@ -11,14 +11,22 @@ import attrs
 from ..domain.digests import Json, canonical
 from ..domain.rollouts import rollout_id
 from ..domain.tasks import EpisodeId, Task, TaskId
+from ..ports.required.faults import Fault
 from ..ports.required.harness import (
     Harness,
     HarnessRequest,
     PlacedFile,
     RequestRefused,
 )
+from ..ports.required.sandbox_provider import (
+    ProviderTerms,
+    SandboxSpec,
+    SpecRefused,
+    Unsupported,
+)
 from ..ports.required.task_source import (
     CallSolutions,
+    PlacedTasks,
     Solutions,
     TaskSource,
     TasksRefused,
@@ -37,11 +45,18 @@ class RunTasks:
     taskset: str
     tasks: Mapping[TaskId, Task]
     digest: str
+    places: PlacedTasks | None = None
+    """Tells where a task stands; None where nothing does."""
 
     @property
     def ids(self) -> tuple[TaskId, ...]:
         """Their names, in order."""
         return tuple(self.tasks)
+
+    def placed(self, task: TaskId, mistake: str) -> str:
+        """Return a mistake that names its task, with the place where that is known."""
+        place = "" if self.places is None else self.places.place(task)
+        return f"{place}: {mistake}" if place else mistake
 
 
 @attrs.frozen
@@ -95,7 +110,11 @@ def load_tasks(source: TaskSource, *, named: str, limit: int | None) -> RunTasks
     if not tasks:
         raise TasksRefused(where=named, mistakes="there is no task in it")
     return RunTasks(
-        source=named, taskset=source.name, tasks=tasks, digest=digest.hexdigest()
+        source=named,
+        taskset=source.name,
+        tasks=tasks,
+        digest=digest.hexdigest(),
+        places=cast("PlacedTasks", source) if hasattr(source, "place") else None,
     )
 
 
@@ -105,13 +124,56 @@ def check_tasks(tasks: RunTasks, world: World, harness: Harness) -> None:
     Raises:
         TasksRefused: With the mistakes of all tasks.
     """
-    mistakes = list(
-        itertools.islice(_mistakes(tasks, world, harness), MISTAKES_MAX + 1)
-    )
+    _refuse(tasks, _mistakes(tasks, world, harness))
+
+
+def check_sandboxes(
+    tasks: RunTasks, world: World, configured: SandboxSpec, terms: ProviderTerms
+) -> None:
+    """See that the provider can make the sandbox of each task; it is not asked.
+
+    Raises:
+        Unsupported, SpecRefused: It refuses what is configured, whatever the task says.
+        TasksRefused: With the mistakes of all tasks.
+    """
+    _refuse(tasks, _of_sandboxes(tasks, world, configured, terms))
+
+
+def of_task(tasks: RunTasks, task: TaskId, refused: Fault) -> TasksRefused:
+    """Return the refusal of one task's sandbox, with the task and its place."""
+    mistake = f"Task {task.task_id}: {refused}"
+    return TasksRefused(where=tasks.source, mistakes=tasks.placed(task, mistake))
+
+
+def refusal_of(terms: ProviderTerms, spec: SandboxSpec) -> Fault | None:
+    """Return what the provider has against a sandbox; None: nothing."""
+    try:
+        terms.check(spec)
+    except (Unsupported, SpecRefused) as refused:
+        return refused
+    return None
+
+
+def _refuse(tasks: RunTasks, found: Iterator[str]) -> None:
+    mistakes = list(itertools.islice(found, MISTAKES_MAX + 1))
     if len(mistakes) > MISTAKES_MAX:
         mistakes[MISTAKES_MAX:] = ["…and more; these are the first."]
     if mistakes:
         raise TasksRefused(where=tasks.source, mistakes="\n".join(mistakes))
+
+
+def _of_sandboxes(
+    tasks: RunTasks, world: World, configured: SandboxSpec, terms: ProviderTerms
+) -> Iterator[str]:
+    # A task may mend what is configured: it names the image, say.
+    general = refusal_of(terms, configured)
+    for name, task in tasks.tasks.items():
+        wanted = world.sandbox(task, configured)
+        refused = None if wanted is None else refusal_of(terms, wanted)
+        if general is not None and str(refused) == str(general):
+            raise general
+        if refused is not None:
+            yield tasks.placed(name, f"Task {name.task_id}: {refused}")
 
 
 def _mistakes(tasks: RunTasks, world: World, harness: Harness) -> Iterator[str]:
@@ -125,6 +187,7 @@ def _mistakes(tasks: RunTasks, world: World, harness: Harness) -> Iterator[str]:
             world.check(task)
             harness.check(request)
         except TaskRefused as refused:
-            yield str(refused)
+            yield tasks.placed(task.task_id, str(refused))
         except RequestRefused as refused:
-            yield f"Task {task.task_id.task_id}: {refused}"
+            mistake = f"Task {task.task_id.task_id}: {refused}"
+            yield tasks.placed(task.task_id, mistake)

@@ -13,15 +13,19 @@ from ..domain.claims import ClaimId
 from ..ports.provided.equip_sessions import EquipSessions
 from ..ports.provided.reap_claims import ReapClaims
 from ..ports.required.artifact_store import ArtifactStore
+from ..ports.required.faults import Fault
 from ..ports.required.sandbox_provider import (
     ClaimLabel,
+    ImageMissing,
     SandboxProvider,
     SandboxSpec,
+    SpecRefused,
     Unsupported,
     narrower,
 )
 from .composition import Foundation, Parts, claims_of
 from .outfits import Tailor, open_tailor
+from .run_tasks import of_task
 
 RELEASE_SECONDS: Final = 60.0
 """How long giving back the sandbox of a check may take."""
@@ -70,6 +74,7 @@ async def check_sandbox(
 
     Raises:
         Fault: The provider's, as `SandboxProvider.create` says.
+        TasksRefused: It refuses what the first task wants of its sandbox.
         Unsupported: The harness needs what the provider cannot do.
         Refusal, Fault: As `InstallRuntime` says.
     """
@@ -92,7 +97,12 @@ async def check_sandbox(
         # Looked for first: a provider that is not there leaves no claim in doubt.
         await provider.find(ClaimLabel(claim=name, owner=foundation.state.owner))
         await _give_back_cut_off(foundation, provider)
-        held = await claim(name, wanted, used_by=USED_BY)
+        try:
+            held = await claim(name, wanted, used_by=USED_BY)
+        except (ImageMissing, SpecRefused, Unsupported) as refused:
+            if _is_of_task(refused, wanted, spec):
+                raise of_task(parts.tasks, parts.tasks.ids[0], refused) from refused
+            raise
         try:
             if outfit is not None:
                 await outfit.check(held.sandbox)
@@ -103,6 +113,13 @@ async def check_sandbox(
                     held.label, reason="the check is over", known=held.standing
                 )
     return Fitted(spec=spec, outfit=outfit)
+
+
+def _is_of_task(refused: Fault, wanted: SandboxSpec, configured: SandboxSpec) -> bool:
+    """Whether it is the task's own wish that is refused."""
+    if isinstance(refused, ImageMissing):
+        return wanted.image != configured.image
+    return wanted != configured
 
 
 async def _give_back_cut_off(foundation: Foundation, provider: SandboxProvider) -> None:

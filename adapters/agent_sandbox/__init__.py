@@ -6,6 +6,7 @@ from .connections import ConnectionConfig, Mode
 from .hands import HandsConfig
 from .kubernetes_package import ClusterAddress
 from .sandbox_provider import AgentSandboxProvider, open_agent_sandbox
+from .terms import terms_of
 
 __all__ = [
     "AgentSandboxConfig",
@@ -16,4 +17,5 @@ __all__ = [
     "HandsConfig",
     "Mode",
     "open_agent_sandbox",
+    "terms_of",
 ]

@@ -46,7 +46,6 @@ from .manifests import (
     NAME,
     SELECTOR,
     WORKDIR,
-    Pools,
     check_spec,
     claim_name,
     label_of,
@@ -58,6 +57,7 @@ from .opening import OpeningFailed, key_of
 from .runtime_api import RuntimeFailed, RuntimeRefused
 from .sandbox import AgentSandbox
 from .standing import Bound, Standing
+from .terms import pools_of
 from .warnings import Warnings
 
 PROBE_SECONDS = 30.0
@@ -124,13 +124,7 @@ class AgentSandboxProvider:
         self._images = Images(cluster)
         self._watches: dict[str, ClaimWatch] = {}
         self._warnings = Warnings(config.name)
-        self._pools = Pools(
-            provider=config.name,
-            namespace=config.namespace,
-            namespaces=config.namespaces,
-            warmpool=config.warmpool,
-            image_warmpools=config.image_warmpools,
-        )
+        self._pools = pools_of(config)
 
     @property
     def name(self) -> str:

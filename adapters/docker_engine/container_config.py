@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 import attrs
 
 from ...domain.claims import ClaimId, OwnerId
+from ...domain.image_names import is_image_name
 from ...domain.names import to_name
 from ...ports.required.sandbox_provider import (
     ClaimLabel,
@@ -72,6 +73,11 @@ def check_spec(spec: SandboxSpec, *, provider: str) -> None:
     """
     demand = _Check(provider).demand
     demand(bool(spec.image), "image", "no image is named")
+    demand(
+        is_image_name(spec.image or ""),
+        "image",
+        f"{spec.image!r} is no image's name, like registry.example/group/name:tag",
+    )
     demand(_is_plain_path(spec.workdir), "workdir", "an absolute path is needed")
     top = next((part for part in spec.workdir.split("/") if part not in ("", ".")), "")
     demand(bool(top), "workdir", "the root itself is no working folder")

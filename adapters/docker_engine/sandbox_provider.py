@@ -28,23 +28,20 @@ from ...ports.required.sandbox import (
 )
 from ...ports.required.sandbox_provider import (
     Capabilities,
-    Capability,
     ClaimLabel,
     ClaimTaken,
     CreateFailed,
     ListedSandbox,
-    Network,
     SandboxSpec,
     SpecRefused,
-    Unsupported,
 )
+from .config import DockerEngineConfig
 from .container_config import (
     OWNER,
     ROOT,
     USER,
     WORKDIR,
     ContainerRules,
-    check_spec,
     container_name,
     expires_at,
     label_of,
@@ -55,34 +52,16 @@ from .engine import Engine
 from .engine_address import to_address
 from .engine_facts import ContainerFacts
 from .engine_faults import EngineRefused
-from .making import Made, Making, Pull
+from .making import Made, Making
 from .opening import OpeningFailed, scratch_folder
 from .sandbox import Berth, DockerSandbox
+from .terms import terms_at
 
 CONNECT_SECONDS = 60.0
 HEALTH_LOOK_SECONDS = 0.25
 DESCRIPTOR_WORDS = frozenset({"sandbox_id", "workdir", "ports"})
 REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
 """What may name a container: its name, its id, or the beginning of its id."""
-
-
-@attrs.frozen(kw_only=True)
-class DockerEngineConfig:
-    """How the engine is used."""
-
-    name: str = "docker"
-    """The provider's name in configuration and messages."""
-    address: str | None = None
-    """`unix:///path` or `tcp://host:port`; `DOCKER_HOST`, else the usual socket."""
-    image: str | None = None
-    """For specs that name none."""
-    pull: Pull = Pull.NEVER
-    network: str = "bridge"
-    """The engine's network for sandboxes that have one; it is not made here."""
-    no_new_privileges: bool = True
-    """Whether set-user-id programs (`sudo`) are without effect."""
-    python: str = "python3"
-    """What is looked for in an image to run the worker."""
 
 
 @asynccontextmanager
@@ -125,6 +104,7 @@ class DockerSandboxProvider:
         self._config = config
         self._engine = engine
         self._tasks = tasks
+        self._terms = terms_at(engine.address, config)
         self._rules = ContainerRules(
             provider=config.name,
             network=config.network,
@@ -139,13 +119,7 @@ class DockerSandboxProvider:
     @property
     def capabilities(self) -> Capabilities:
         """All of them, but for what needs the engine to be on this host."""
-        address, able = self._engine.address, {*Capability}
-        able.discard(Capability.NETWORK_LISTED)
-        if not address.is_here:
-            able.discard(Capability.PORTS)
-        if address.path is None:
-            able.discard(Capability.HOST_FILES)
-        return frozenset(able)
+        return self._terms.capabilities
 
     async def create(self, label: ClaimLabel, spec: SandboxSpec) -> DockerSandbox:
         """Make the sandbox of a claim, or return the one that it has.
@@ -154,21 +128,9 @@ class DockerSandboxProvider:
         starting; a call that is given up waits for the answer to its making, no
         longer. What an engine makes after that time is found by its label.
         """
+        self._terms.check(spec)
         if spec.image is None:
             spec = attrs.evolve(spec, image=self._config.image)
-        check_spec(spec, provider=self.name)
-        if spec.ports and Capability.PORTS not in self.capabilities:
-            raise Unsupported(
-                provider=self.name,
-                capability=Capability.PORTS.value,
-                detail="the engine is on another host, and ports are for its loopback",
-            )
-        if spec.network is Network.LISTED:
-            raise Unsupported(
-                provider=self.name,
-                capability=Capability.NETWORK_LISTED.value,
-                detail="its networks are open or closed as a whole",
-            )
         making = Making(
             engine=self._engine,
             rules=self._rules,

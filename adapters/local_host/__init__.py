@@ -4,7 +4,7 @@
 from .host_settings import LocalHostConfig
 from .sandbox import LocalHostSandbox
 from .sandbox_provider import LocalHostSandboxProvider, open_local_host
-from .spec_terms import CAPABILITIES
+from .spec_terms import CAPABILITIES, terms_of
 
 __all__ = [
     "CAPABILITIES",
@@ -12,4 +12,5 @@ __all__ = [
     "LocalHostSandbox",
     "LocalHostSandboxProvider",
     "open_local_host",
+    "terms_of",
 ]

@@ -3,6 +3,7 @@
 
 import math
 import re
+from functools import partial
 
 import attrs
 
@@ -11,6 +12,7 @@ from ...ports.required.sandbox_provider import (
     Capabilities,
     Capability,
     Network,
+    ProviderTerms,
     SandboxSpec,
     SpecRefused,
     Unsupported,
@@ -49,6 +51,11 @@ def check_spec(provider: str, spec: SandboxSpec) -> None:
             raise Unsupported(provider, capability.value, f"the spec asks for {detail}")
     for field, reason in _mistakes(spec):
         raise SpecRefused(provider, field, reason)
+
+
+def terms_of(provider: str) -> ProviderTerms:
+    """Return what is known of the provider under that name."""
+    return ProviderTerms(capabilities=CAPABILITIES, check=partial(check_spec, provider))
 
 
 def to_digest(spec: SandboxSpec) -> str:

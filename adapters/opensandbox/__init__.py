@@ -3,11 +3,8 @@
 
 from .config import OpenSandboxConfig
 from .sandbox import OpenSandbox
-from .sandbox_provider import (
-    CAPABILITIES,
-    OpenSandboxProvider,
-    open_opensandbox,
-)
+from .sandbox_provider import OpenSandboxProvider, open_opensandbox
+from .terms import CAPABILITIES, terms_of
 
 __all__ = [
     "CAPABILITIES",
@@ -15,4 +12,5 @@ __all__ = [
     "OpenSandboxConfig",
     "OpenSandboxProvider",
     "open_opensandbox",
+    "terms_of",
 ]

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 
 import anyio
 import anyio.abc
-import attrs
 
 from ...domain.claims import ClaimId, OwnerId
 from ...ports.provided.worker_channel import ChannelEnded, WorkerFailed
@@ -24,7 +23,6 @@ from ...ports.required.sandbox import (
 )
 from ...ports.required.sandbox_provider import (
     Capabilities,
-    Capability,
     ClaimLabel,
     ClaimTaken,
     CreateFailed,
@@ -55,16 +53,12 @@ from .opening import OpeningFailed
 from .places import Places
 from .renewing import Renewals
 from .sandbox import OpenSandbox
-from .spec_terms import check_spec
+from .terms import terms_of, with_image
 from .tunnel import NoDoor
 from .way_in import WayIn
 
 CONNECT_SECONDS = 60.0
 DESCRIPTOR_WORDS = frozenset({"sandbox_id", "workdir", "ports"})
-EGRESS = frozenset({Capability.NETWORK_NONE, Capability.NETWORK_LISTED})
-"""Where the server enforces policies; nothing goes out, but an interface stays."""
-MOUNTING = frozenset({Capability.MOUNTS})
-CAPABILITIES = frozenset(Capability) - EGRESS - MOUNTING - {Capability.HOST_FILES}
 
 _NotReady = (
     ApiRefused,
@@ -136,6 +130,7 @@ class OpenSandboxProvider:
     ) -> None:
         """Use the server behind `places`; channels to the workers run in `tasks`."""
         self._config = config
+        self._terms = terms_of(config)
         self._places = places
         self._lifecycle = places.lifecycle
         self._renewals = renewals
@@ -156,12 +151,7 @@ class OpenSandboxProvider:
     @property
     def capabilities(self) -> Capabilities:
         """What any server can do, and what this one is configured to."""
-        more: Capabilities = frozenset()
-        if self._config.egress:
-            more |= EGRESS
-        if self._config.host_mounts:
-            more |= MOUNTING
-        return CAPABILITIES | more
+        return self._terms.capabilities
 
     async def create(self, label: ClaimLabel, spec: SandboxSpec) -> OpenSandbox:
         """Make the sandbox of a claim, or return the one that it has.
@@ -169,9 +159,8 @@ class OpenSandboxProvider:
         The server pulls an image under the same request, so that the time for both
         is allowed. What it makes after that time is found by its metadata.
         """
-        if spec.image is None and "snapshot" not in spec.provider_options:
-            spec = attrs.evolve(spec, image=self._config.image)
-        check_spec(spec, provider=self.name, capabilities=self.capabilities)
+        spec = with_image(spec, self._config)
+        self._terms.check(spec)
         policy = policy_of(spec)
         making = Making(
             lifecycle=self._lifecycle,

@@ -14,6 +14,7 @@ from typing import cast
 
 import attrs
 
+from ...domain.image_names import is_image_name
 from ...ports.required.sandbox_provider import (
     Capability,
     ClaimLabel,
@@ -82,6 +83,11 @@ def check_spec(
         bool(spec.image) or snapshot is not None,
         "image",
         "neither an image nor provider_options.snapshot is named",
+    )
+    demand(
+        spec.image is None or is_image_name(spec.image),
+        "image",
+        f"{spec.image!r} is no image's name, like registry.example/group/name:tag",
     )
     demand(_is_plain_path(spec.workdir), "workdir", "an absolute path is needed")
     demand(spec.workdir != "/", "workdir", "the root itself is no working folder")

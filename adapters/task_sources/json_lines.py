@@ -83,6 +83,15 @@ class JsonLinesTasks:
         line = _Line(number=number, offset=offset, content=content)
         return self.world.solution(self._task(line, checked))
 
+    def place(self, task: TaskId) -> str:
+        """Return the line of a task; empty for one that is not there.
+
+        Raises:
+            TasksRefused: With the mistakes of the whole file.
+        """
+        found = self._check().places.get(task)
+        return "" if found is None else f"line {found[0]}"
+
     def _told(self, checked: _Checked) -> Iterator[Task]:
         with self._open() as file:
             for line in _lines(file):

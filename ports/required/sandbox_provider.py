@@ -8,7 +8,7 @@ create twice gives one sandbox, and the reaper sees whose it is.
 What a provider cannot do is data (`Capabilities`), asked before work starts.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from enum import StrEnum
 from typing import ClassVar, Protocol
 
@@ -250,6 +250,15 @@ class DestroyFailed(Fault):
     provider: str
     claim: str
     reason: str
+
+
+@attrs.frozen(kw_only=True)
+class ProviderTerms:
+    """What is known of a provider, as configured, before anybody asks it anything."""
+
+    capabilities: Capabilities
+    check: Callable[[SandboxSpec], None]
+    """Raises `Unsupported` or `SpecRefused` as `create` would, and makes nothing."""
 
 
 class SandboxProvider(Protocol):

@@ -55,6 +55,14 @@ class TaskSource(Protocol):
         ...
 
 
+class PlacedTasks(Protocol):
+    """The extra ability: tasks that stand where a user can look."""
+
+    def place(self, task: TaskId) -> str:
+        """Return where in the source a task stands, `line 3` say."""
+        ...
+
+
 class Solutions(Protocol):
     """The reference solutions, which only the oracle sees."""
 

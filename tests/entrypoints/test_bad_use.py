@@ -48,6 +48,58 @@ def test_tasks_that_are_wrong(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tasks.jsonl"]
 
 
+def test_every_task_s_sandbox_is_looked_at_before_the_run(
+    livery: Livery, tmp_path: Path
+) -> None:
+    rows = (task("a"), task("b", sandbox={"image": "x:1"}))
+    tasks = task_file(tmp_path, *rows, task("c", sandbox={"cpus": 2}))
+
+    ended = livery("run", tasks, "--out", "o")
+
+    assert ended.status == 2
+    lines = ended.err.splitlines()
+    assert lines[0] == f"livery: {tasks}:"
+    assert lines[1].startswith("line 2: Task b: Provider local cannot do images")
+    assert lines[2].startswith(
+        "line 3: Task c: Provider local cannot do resource limits"
+    )
+    assert not (tmp_path / "o").exists()
+
+
+def test_what_is_configured_is_not_told_as_the_tasks_mistake(
+    livery: Livery, tmp_path: Path
+) -> None:
+    rows = (task("a"), task("b", sandbox={"image": "x:1"}))
+    tasks = task_file(tmp_path, *rows)
+
+    ended = livery("run", tasks, "--network", "none")
+
+    assert ended.status == 2
+    assert ended.err.startswith("livery: Provider local cannot do network none")
+    assert "Task" not in ended.err
+
+
+@pytest.mark.parametrize("image", ["a b", "UPPER//x", "x:", "x@sha256:1", "-x", ":1"])
+def test_an_image_s_name_that_is_none_is_refused_without_asking_anybody(
+    livery: Livery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such")
+    plain = task_file(tmp_path, task("a"))
+    told = f"Provider docker refuses image: {image!r} is no image's name"
+
+    by_word = livery("run", plain, "--sandbox", "docker", "--image", image)
+    monkeypatch.setenv("LIVERY_IMAGE", image)
+    by_variable = livery("run", plain, "--sandbox", "docker")
+    monkeypatch.delenv("LIVERY_IMAGE")
+    tasks = task_file(tmp_path, task("a", sandbox={"image": image}))
+    by_task = livery("run", tasks, "--sandbox", "docker")
+
+    assert {ended.status for ended in (by_word, by_variable, by_task)} == {2}
+    assert by_word.err.startswith(f"livery: {told}")
+    assert by_variable.err.startswith(f"livery: {told}")
+    assert f"line 1: Task a: {told}" in by_task.err
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

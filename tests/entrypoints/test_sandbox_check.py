@@ -28,9 +28,11 @@ from livery.entrypoints.state_folder import open_state_folder
 from livery.ports.provided.secret_values import SecretValues
 from livery.ports.required.sandbox_provider import (
     Capability,
+    ImageMissing,
     SandboxSpec,
     Unsupported,
 )
+from livery.ports.required.task_source import TasksRefused
 
 from ..use_cases.outside import BreakableProvider
 from .command_lines import task, task_file
@@ -78,6 +80,30 @@ async def test_one_task_that_closes_the_network_has_all_of_them_take_the_relay(
     assert fitted.outfit is not None
     assert fitted.outfit.sites[provider.name].relays is closes
     assert provider.live == {}
+
+
+@pytest.mark.parametrize("wish", ["mine:1", None])
+async def test_an_image_that_a_task_names_and_nobody_has_is_told_with_the_task(
+    tmp_path: Path, wish: str | None
+) -> None:
+    provider, artifacts = BreakableProvider(), MemoryArtifactStore()
+    missing = ImageMissing("fake", wish or "python:3.12-slim", "it is not there")
+    provider.create_fault = missing
+    row = task("open", **({"sandbox": {"image": wish}} if wish else {}))
+
+    async with (
+        prepared(tmp_path, row) as (parts, foundation),
+        open_run_tailor(parts, foundation, artifacts) as tailor,
+    ):
+        with pytest.raises((TasksRefused, ImageMissing)) as told:
+            await check_sandbox(parts, foundation, provider, tailor, artifacts)
+
+    if wish is None:
+        assert told.value is missing
+    else:
+        assert isinstance(told.value, TasksRefused)
+        assert told.value.where == str(tmp_path / "tasks.jsonl")
+        assert told.value.mistakes == f"line 1: Task open: {missing}"
 
 
 async def test_what_the_harness_needs_and_nobody_can_do_is_refused_by_name(
