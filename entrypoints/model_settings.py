@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `livery.toml` says of the model and the gateway that leads to it."""
 
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import attrs
 
-from ..adapters.model_upstream.client import SILENCE_SECONDS, CredentialStyle
+from ..adapters.model_upstream.client import (
+    SILENCE_SECONDS,
+    CredentialStyle,
+    is_address,
+)
+from ..ports.required.faults import Fault
 from .secret_references import Secret
 from .setting_words import Address, Name, Range, Seconds, doc
 
@@ -98,3 +103,30 @@ class ModelSettings:
             "After how much silence a stream is begun for a server that has not answered."
         ),
     )
+
+
+@attrs.frozen
+class ModelUrlRefused(Fault):
+    """The settings name no address of a model's server."""
+
+    kind: ClassVar[str] = "model_url_refused"
+    message: ClassVar[str] = (
+        "{setting} is no address: http or https, a host and a path are wanted,"
+        " without user, password or query."
+    )
+
+    setting: str
+
+
+def check_model_url(settings: ModelSettings) -> str:
+    """Return where the model's server is.
+
+    Raises:
+        ModelUrlRefused: That is no address, or what sandboxes are told is none.
+    """
+    if settings.url is None or not is_address(settings.url):
+        raise ModelUrlRefused("model.url")
+    advertised = settings.advertised_url
+    if advertised is not None and not is_address(advertised):
+        raise ModelUrlRefused("model.advertised_url")
+    return settings.url

@@ -41,7 +41,7 @@ from ..ports.required.sandbox_provider import (
 )
 from ..ports.required.sandbox_streams import Dial, DuplexStream
 from ..ports.required.tool_servers import ToolServers
-from .model_settings import ModelSettings
+from .model_settings import ModelSettings, check_model_url
 from .plug_ins import ExtraMissing
 
 if TYPE_CHECKING:
@@ -142,6 +142,23 @@ def tools_check(sites: Mapping[str, Site]) -> CheckTools:
     )
 
 
+def uses_gateway(harness: Harness, settings: ModelSettings) -> bool:
+    """Tell whether the harness's model is reached through the gateway.
+
+    Raises:
+        ModelMissing: It needs a model, and the settings name none.
+        ModelUrlRefused: What they name is no address.
+    """
+    # None: it asks no model over its place. (`ModelHarness`)
+    has_own_model: bool | None = getattr(harness, "has_own_model", None)
+    if has_own_model is None or settings.url is None:
+        if has_own_model is False:
+            raise ModelMissing(harness.name)
+        return False
+    check_model_url(settings)
+    return True
+
+
 @asynccontextmanager
 async def open_tailor(
     harness: Harness,
@@ -160,12 +177,8 @@ async def open_tailor(
         Fault: As `open_model_gateway` and `RuntimeCache` say.
     """
     need: RuntimeNeed | None = getattr(harness, "runtime", None)
-    # None: it asks no model over its place. (`ModelHarness`)
-    has_own_model: bool | None = getattr(harness, "has_own_model", None)
     found = None if need is None else _program(need, clock)
-    if has_own_model is None or settings.url is None:
-        if has_own_model is False:
-            raise ModelMissing(harness.name)
+    if not uses_gateway(harness, settings):
         yield Tailor(program=found, gateway=None, keeps_prefix=False)
         return
     try:

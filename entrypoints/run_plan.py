@@ -155,6 +155,20 @@ def plan_of(file: SettingsFile, chosen: Mapping[str, Any]) -> RunPlan:
     return plan
 
 
+def plan_of_block(file: SettingsFile, name: str) -> RunPlan:
+    """Return a plan that says what the sandboxes of a block are, whoever uses them."""
+    return RunPlan(
+        world=file.settings.run.world,
+        harness=file.settings.run.harness,
+        sandbox=name,
+        harness_block=HarnessSettings(),
+        sandbox_block=file.settings.sandbox.get(name, SandboxSettings()),
+        concurrency=1,
+        repeats=1,
+        limit=None,
+    )
+
+
 def to_stored(plan: RunPlan) -> Mapping[str, Json]:
     """Return the plan as `run.json` keeps it; secrets stay references."""
     stored = _plain(plan)

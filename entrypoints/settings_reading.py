@@ -54,6 +54,8 @@ class SettingsFile:
     settings: Settings = attrs.field(factory=Settings)
     where: str = "(no settings file)"
     text: str = attrs.field(default="", repr=False)
+    sections: frozenset[str] = frozenset()
+    """The tables that the file has: who says nothing of a server starts none."""
 
     def refusal(self, mistakes: tuple[Mistake, ...]) -> SettingsRefused:
         """Return the refusal that tells `mistakes` with their lines."""
@@ -87,7 +89,8 @@ def read_settings(path: Path) -> SettingsFile:
         told = "  it holds a whole number of too many digits"
         raise SettingsRefused(where=read.where, mistakes=told) from error
     try:
-        return attrs.evolve(read, settings=structured(Settings, content))
+        settings = structured(Settings, content)
+        return attrs.evolve(read, settings=settings, sections=frozenset(content))
     except Refused as refused:
         raise read.refusal(refused.mistakes) from refused
 

@@ -31,8 +31,9 @@ from ...ports.provided.session_sandboxes import (
 from ...ports.provided.shared_places import SharedPlaces
 from ...ports.required.harness import Harness, is_on_host
 from ...ports.required.sandbox import Sandbox
-from ...ports.required.sandbox_provider import ClaimLabel, Network, SandboxProvider
-from ..built_in import HARNESSES, PROVIDERS
+from ...ports.required.sandbox_provider import ClaimLabel, SandboxProvider
+from ..agent_parts import block_of, harness_of, own_name, plan_of_agent
+from ..built_in import PROVIDERS
 from ..composition import (
     Foundation,
     claims_of,
@@ -43,11 +44,9 @@ from ..http_serving.serving import Served
 from ..http_serving.session_cookies import SessionCookies
 from ..metrics_page import metrics_routes
 from ..outfits import open_tailor, tools_check
-from ..plug_ins import HarnessPlugIn, ProviderPlugIn, Surroundings, find
-from ..run_plan import RunPlan
-from ..sandbox_config import AS_BLOCK, SandboxConfig
+from ..plug_ins import ProviderPlugIn, Surroundings, find
 from ..server_foundation import open_server_foundation, standing_on
-from ..settings import AgentServerSettings, HarnessSettings, SandboxSettings
+from ..settings import AgentServerSettings
 from ..settings_reading import SettingsFile
 from ..state_folder import StateFolder
 from .app import COOKIE_KEY, AgentRoutes
@@ -58,8 +57,6 @@ PLACES: Final = "agent_sessions"
 SESSIONS: Final = "sessions"
 """What its queue is called."""
 SUPERVISOR: Final = "supervisor"
-THIS_HOST: Final = "local"
-"""The provider whose sandboxes are folders and processes of this host."""
 SHARE_OF_GRACE: Final = 0.9
 """How much of the shutdown's grace giving everything back may take."""
 
@@ -104,7 +101,7 @@ async def open_agent_routes(
     settings = file.settings.agent_server
     secret = settings.cookie_secret
     key = state.secret if secret is None else secret.revealed(surroundings.secrets)
-    chosen = harness or _harness(file, settings, surroundings)
+    chosen = harness or harness_of(file, settings, surroundings)
     async with (
         standing_on(foundation, file, state, surroundings.secrets) as ground,
         _open_sessions(file, ground, chosen, lender) as served,
@@ -143,16 +140,16 @@ async def _open_sessions(
         providers: dict[str, SandboxProvider] = {}
         if lender is not None:
             providers[lender.name] = lender
-        for name in _names(file, _own_name(settings, harness)):
+        for name in _names(file, own_name(settings, harness)):
             providers[name] = await stack.enter_async_context(
                 _open_provider(file, foundation, name)
             )
         sites = {
-            name: tailor.site(provider, _block(file, name).network)
+            name: tailor.site(provider, block_of(file, name).network)
             for name, provider in providers.items()
         }
         own: OwnSandboxes | None = None
-        if (its := _own_name(settings, harness)) is not None:
+        if (its := own_name(settings, harness)) is not None:
             own = await _own(file, foundation, its, providers[its])
             spec, site = await tailor.fitted(providers[its], own.spec, lends_own=False)
             # A lent one may still be as the block says.
@@ -221,12 +218,6 @@ async def _check_python(sandbox: Sandbox) -> None:
     await SandboxProgram(sandbox=sandbox, name=SUPERVISOR, text=supervisor).installed()
 
 
-def _own_name(settings: AgentServerSettings, harness: Harness) -> str | None:
-    """Return the provider of a session's own sandbox; this host where one is needed."""
-    needs_one = hasattr(harness, "runtime")  # `RuntimeHarness`
-    return settings.sandbox_provider or (THIS_HOST if needs_one else None)
-
-
 def _names(file: SettingsFile, own: str | None) -> list[str]:
     """Return the providers to open: the configured ones, and the session's own."""
     return [*dict.fromkeys([*file.settings.sandbox, *([own] if own else [])])]
@@ -236,26 +227,11 @@ def _names(file: SettingsFile, own: str | None) -> list[str]:
 async def _open_provider(
     file: SettingsFile, foundation: Foundation, name: str
 ) -> AsyncGenerator[SandboxProvider]:
-    block = _block(file, name)
+    block = block_of(file, name)
     plug_in = find(ProviderPlugIn, block.provider or name, PROVIDERS)
     (options,) = read_options(file, (plug_in.options, "sandbox", name, block.options))
     async with open_provider(foundation, name, plug_in, options) as provider:
         yield provider
-
-
-def _block(file: SettingsFile, name: str) -> SandboxSettings:
-    return file.settings.sandbox.get(name, SandboxSettings())
-
-
-def laid_over(block: SandboxSettings, config: SandboxConfig) -> SandboxSettings:
-    """Return the block with what the configuration sets."""
-    fields = attrs.fields_dict(SandboxConfig)
-    found = {name: getattr(config, name) for name in fields}
-    found["network"] = None if config.network == AS_BLOCK else Network(config.network)
-    found["env"] = {**block.env, **config.env}
-    found["sandbox_options"] = {**block.sandbox_options, **config.sandbox_options}
-    changed = {name: value for name, value in found.items() if value is not None}
-    return attrs.evolve(block, **changed)
 
 
 async def _own(
@@ -266,51 +242,8 @@ async def _own(
     # A provider that is not there is told now.
     nobody = ClaimId(foundation.ids.fresh("check"))
     await provider.find(ClaimLabel(claim=nobody, owner=foundation.state.owner))
-    spec = _plan(file, settings, name).spec(provider.capabilities)
+    spec = plan_of_agent(file, settings, name).spec(provider.capabilities)
     return OwnSandboxes(claim=claim, release=release, spec=spec)
-
-
-def _plan(file: SettingsFile, settings: AgentServerSettings, sandbox: str) -> RunPlan:
-    """Return the plan of a run with the same blocks, which says what a sandbox is."""
-    run = file.settings.run
-    plan = RunPlan(
-        world=run.world,
-        harness=settings.harness,
-        sandbox=sandbox,
-        harness_block=_harness_block(file, settings),
-        sandbox_block=laid_over(_block(file, sandbox), settings.sandbox_config),
-        concurrency=settings.concurrency,
-        repeats=1,
-        limit=None,
-    )
-    plan.check()
-    return plan
-
-
-def _harness_block(
-    file: SettingsFile, settings: AgentServerSettings
-) -> HarnessSettings:
-    return file.settings.harness.get(settings.harness, HarnessSettings())
-
-
-def _harness(
-    file: SettingsFile, settings: AgentServerSettings, surroundings: Surroundings
-) -> Harness:
-    block = _harness_block(file, settings)
-    plug_in = find(HarnessPlugIn, block.harness or settings.harness, HARNESSES)
-    (options,) = read_options(
-        file, (plug_in.options, "harness", settings.harness, block.options)
-    )
-    return plug_in.make(
-        attrs.evolve(
-            surroundings,
-            name=settings.harness,
-            turn_timeout_seconds=block.turn_timeout_seconds,
-            model_url=file.settings.model.url,
-            model_credential=file.settings.model.credential,
-        ),
-        options,
-    )
 
 
 def _patience(settings: AgentServerSettings) -> Patience:

@@ -5,15 +5,12 @@ from pathlib import Path
 
 import click
 
-from ...ports.required.faults import Fault
-from ..built_in import HARNESSES, PROVIDERS
-from ..composition import read_options
 from ..example_settings import example, example_names
-from ..plug_ins import HarnessPlugIn, ProviderPlugIn, find
-from ..run_plan import plan_of
-from ..settings_reading import FILE_NAME, SettingsFile, SettingsRefused
+from ..plug_ins import Surroundings
+from ..settings_check import check_starts
+from ..settings_reading import FILE_NAME
 from ..settings_schema import shipped_schema
-from .shared import NamedPath, settings_of
+from .shared import NamedPath, Shared, settings_of, state_of
 
 
 @click.group()
@@ -23,15 +20,19 @@ def config() -> None:
 
 @config.command("check")
 @click.argument("file", type=NamedPath(), required=False, metavar="[FILE]")
-def check_config(file: Path | None) -> None:
-    """Read a settings file as a run would, plug-ins' options and secrets included.
+@click.pass_obj
+def check_config(shared: Shared, file: Path | None) -> None:
+    """Find all that a start by a settings file would refuse, without starting anything.
+
+    Names, plug-ins' options, sandboxes and secrets are looked at as a run does it, and
+    as the servers do that the file has a section of; nobody is asked over a network.
 
     FILE is livery.toml in this folder when it is left out; where there is none, the
     defaults are checked.
     """
     read = settings_of(file)
-    _check_blocks(read)
-    plan_of(read, {})
+    state = state_of(None, read.settings)
+    check_starts(read, Surroundings(name="", state=state, secrets=shared.secrets))
     blocks = [
         *(f"sandbox.{name}" for name in read.settings.sandbox),
         *(f"harness.{name}" for name in read.settings.harness),
@@ -55,29 +56,3 @@ def show_schema() -> None:
 def show_example(name: str) -> None:
     """Print a settings file that is ready but for what is yours in it."""
     click.echo(example(name), nl=False)
-
-
-def _check_blocks(read: SettingsFile) -> None:
-    """Read the options of each block as its plug-in does; tell all that is wrong."""
-    options: list[tuple[type[object], str, str, dict[str, object]]] = []
-    unknown: list[str] = []
-    for name, sandbox in read.settings.sandbox.items():
-        try:
-            provider = find(ProviderPlugIn, sandbox.provider or name, PROVIDERS)
-            options.append((provider.options, "sandbox", name, {**sandbox.options}))
-        except Fault as fault:
-            unknown.append(f"  sandbox.{name}: {fault}")
-    for name, block in read.settings.harness.items():
-        try:
-            harness = find(HarnessPlugIn, block.harness or name, HARNESSES)
-            options.append((harness.options, "harness", name, {**block.options}))
-        except Fault as fault:
-            unknown.append(f"  harness.{name}: {fault}")
-    mistakes = ""
-    try:
-        read_options(read, *options)
-    except SettingsRefused as refused:
-        mistakes = refused.mistakes
-    if unknown or mistakes:
-        lines = [*unknown, *filter(None, [mistakes])]
-        raise SettingsRefused(where=read.where, mistakes="\n".join(lines))

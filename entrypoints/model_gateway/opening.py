@@ -10,7 +10,7 @@ import attrs
 
 from ...adapters.host_ports import dial_tcp
 from ...adapters.http_client import base_url
-from ...adapters.model_upstream import Credential, ModelUpstream, is_address
+from ...adapters.model_upstream import Credential, ModelUpstream
 from ...adapters.worker_scripts import bootstrap, program
 from ...ports.provided.reach_model import ReachModel
 from ...ports.provided.secret_values import SecretValues
@@ -18,7 +18,7 @@ from ...ports.required.artifact_store import ArtifactStore
 from ...ports.required.clock import Clock
 from ...ports.required.faults import Fault
 from ...ports.required.sandbox_provider import Capabilities, Capability, Network
-from ..model_settings import ModelSettings
+from ..model_settings import ModelSettings, check_model_url
 from .application import gateway_app
 from .bounds import GatewayBounds
 from .serving import listening, serving
@@ -26,19 +26,6 @@ from .sessions import GatewaySessions
 
 PYTHON = "python3"
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-
-
-@attrs.frozen
-class ModelUrlRefused(Fault):
-    """The settings name no address of a model's server."""
-
-    kind: ClassVar[str] = "model_url_refused"
-    message: ClassVar[str] = (
-        "{setting} is no address: http or https, a host and a path are wanted,"
-        " without user, password or query."
-    )
-
-    setting: str
 
 
 @attrs.frozen
@@ -84,13 +71,9 @@ async def open_model_gateway(
     Raises:
         ModelUrlRefused, GatewayNotServed, SecretMissing, SecretsFull: As they say.
     """
-    if settings.url is None or not is_address(settings.url):
-        raise ModelUrlRefused("model.url")
-    advertised = settings.advertised_url
-    if advertised is not None and not is_address(advertised):
-        raise ModelUrlRefused("model.advertised_url")
+    url, advertised = check_model_url(settings), settings.advertised_url
     sessions = GatewaySessions(
-        upstream=_upstream(settings, settings.url, secrets),
+        upstream=_upstream(settings, url, secrets),
         secret=installation_secret,
         clock=clock,
         base_url="",  # Known when it listens.

@@ -40,10 +40,8 @@ from ...ports.required.harness import ToolAccess, ToolTransport
 from ...ports.required.sandbox_provider import (
     Capability,
     ClaimLabel,
-    Network,
     SandboxProvider,
     SandboxSpec,
-    Unsupported,
 )
 from ...ports.required.world import World
 from ..built_in import PROVIDERS, WORLDS
@@ -59,27 +57,25 @@ from ..http_serving.session_cookies import SessionCookies
 from ..kept_ports import listen_as_before
 from ..metrics_page import metrics_endpoint
 from ..plug_ins import ProviderPlugIn, Surroundings, WorldPlugIn, find
+from ..resources_parts import check_resources, spec_of_resources
 from ..resources_settings import ResourcesServerSettings
-from ..run_plan import RunPlan
 from ..server_foundation import standing_on
-from ..settings import HarnessSettings, SandboxSettings
+from ..settings import SandboxSettings
 from ..settings_reading import SettingsFile
 from ..state_folder import StateFolder
-from ..strict_converter import Mistake
 from ..task_groups import ended_with_block
+from ..trusted_networks import to_networks
 from .agent_routes import AgentRoutes
 from .calls import GuardedCalls
 from .control_routes import COOKIE_KEY, ControlRoutes
 from .documentation import MCP
 from .equipping import SandboxEquipment
-from .networks import to_networks
 from .tokens import SessionTokens
 
 ARTIFACTS: Final = "artifacts"
 APPS: Final = "resources"
 STOP_MARGIN_SECONDS: Final = 2.0
 """What of the shutdown is left for everything but stopping sandboxes."""
-SHUTDOWN_SECONDS_MIN: Final = 3.0
 SANDBOX_GRACE_SECONDS: Final = 2.0
 """What calls under way from sandboxes may take when the server ends."""
 VERDICT_YIELD_SECONDS: Final = 0.01
@@ -150,7 +146,7 @@ async def open_resources(
     """
     settings = file.settings.resources_server
     lends = provider is not None or settings.sandbox_provider is not None
-    _check(file, settings, lends=lends)
+    check_resources(file, lends=lends)
     secret = settings.cookie_secret
     key = state.secret if secret is None else secret.revealed(surroundings.secrets)
     made = world or find(WorldPlugIn, settings.world, WORLDS).make(surroundings)
@@ -162,8 +158,8 @@ async def open_resources(
         if provider is None:
             opening = _open_provider(file, foundation, settings)
             provider = await stack.enter_async_context(opening)
-        spec = spec or await _checked_spec(
-            file, foundation, settings, provider, lends=lends
+        spec = spec or spec_of_resources(
+            file, provider.name, provider.capabilities, lends=lends
         )
         listener = listen_as_before(
             state,
@@ -232,28 +228,6 @@ async def open_resources(
         )
 
 
-def _check(
-    file: SettingsFile, settings: ResourcesServerSettings, *, lends: bool
-) -> None:
-    section = "resources_server"
-    mistakes: list[Mistake] = []
-    if lends and settings.shutdown_seconds < SHUTDOWN_SECONDS_MIN:
-        mistakes.append(
-            Mistake(
-                path=(section, "shutdown_seconds"),
-                told=f"is {settings.shutdown_seconds:g}, too short to stop sandboxes"
-                f" in; it must be at least {SHUTDOWN_SECONDS_MIN:g}",
-            )
-        )
-    try:
-        to_networks(settings.trusted_networks)
-    except ValueError as error:
-        told = f"holds no network: {error}"
-        mistakes.append(Mistake(path=(section, "trusted_networks"), told=told))
-    if mistakes:
-        raise file.refusal(tuple(mistakes))
-
-
 @asynccontextmanager
 async def _open_provider(
     file: SettingsFile, foundation: Foundation, settings: ResourcesServerSettings
@@ -270,35 +244,6 @@ async def _open_provider(
         nobody = ClaimId(foundation.ids.fresh("check"))
         await provider.find(ClaimLabel(claim=nobody, owner=foundation.state.owner))
         yield provider
-
-
-async def _checked_spec(
-    file: SettingsFile,
-    foundation: Foundation,
-    settings: ResourcesServerSettings,
-    provider: SandboxProvider,
-    *,
-    lends: bool,
-) -> SandboxSpec:
-    """Return the kind of sandbox that is lent; refuse what cannot be enforced."""
-    name = settings.sandbox_provider or provider.name
-    plan = RunPlan(
-        world=settings.world,
-        harness="",
-        sandbox=name,
-        harness_block=HarnessSettings(),
-        sandbox_block=file.settings.sandbox.get(name, SandboxSettings()),
-        concurrency=1,
-        repeats=1,
-        limit=None,
-    )
-    spec = plan.spec(provider.capabilities)
-    if not settings.block_internet or not lends:
-        return spec
-    if Capability.NETWORK_NONE not in provider.capabilities:
-        detail = "[resources_server] block_internet needs it"
-        raise Unsupported(provider.name, Capability.NETWORK_NONE.value, detail)
-    return attrs.evolve(spec, network=Network.NONE)
 
 
 def _sessions(

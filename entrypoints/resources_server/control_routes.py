@@ -34,11 +34,12 @@ from ..http_serving.answers import not_done, unreadable
 from ..http_serving.bodies import wrong_value
 from ..http_serving.session_cookies import SessionCookies
 from ..metrics_page import PATH, Endpoint
+from ..trusted_networks import Network
 from . import answers
 from .documentation import MCP
 from .messages import from_access, to_close, to_rows, to_seed, to_verify
 from .metrics import aggregate
-from .networks import Network, trusted_only
+from .networks import trusted_only
 from .openapi import document
 from .tokens import SessionTokens
 

@@ -11,15 +11,11 @@ from starlette.responses import Response
 
 from ..http_serving.answers import refused
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+from ..trusted_networks import Network
+
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 FORBIDDEN: Final = 403
-
-
-def to_networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
-    """Return the networks of texts like `10.0.0.0/8`; raises `ValueError`."""
-    return tuple(ipaddress.ip_network(text) for text in texts)
 
 
 def is_trusted(host: str, networks: tuple[Network, ...]) -> bool:

@@ -3,7 +3,7 @@
 
 import attrs
 
-from livery.entrypoints.agent_server.composition import laid_over
+from livery.entrypoints.agent_parts import laid_over
 from livery.entrypoints.sandbox_config import SandboxConfig
 from livery.entrypoints.settings import SandboxSettings
 from livery.ports.required.sandbox_provider import Network

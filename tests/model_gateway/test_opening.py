@@ -10,8 +10,8 @@ import pytest
 from livery.adapters.system_clock import SystemClock
 from livery.domain.agent_sessions import AgentSessionId
 from livery.entrypoints.model_gateway import open_model_gateway
-from livery.entrypoints.model_gateway.opening import GatewayNotServed, ModelUrlRefused
-from livery.entrypoints.model_settings import ModelSettings
+from livery.entrypoints.model_gateway.opening import GatewayNotServed
+from livery.entrypoints.model_settings import ModelSettings, ModelUrlRefused
 from livery.entrypoints.secret_references import Secret
 from livery.ports.provided.secret_values import SecretValues
 from livery.ports.required.sandbox_provider import Capability, Network

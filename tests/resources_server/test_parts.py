@@ -18,8 +18,9 @@ from livery.domain.digests import Json
 from livery.domain.resources_sessions import ResourcesSessionId
 from livery.entrypoints.resources_server.documentation import guide
 from livery.entrypoints.resources_server.metrics import DROPPED, SERIES_MAX, aggregate
-from livery.entrypoints.resources_server.networks import is_trusted, to_networks
+from livery.entrypoints.resources_server.networks import is_trusted
 from livery.entrypoints.resources_server.tokens import SessionTokens
+from livery.entrypoints.trusted_networks import to_networks
 from livery.ports.provided.keyed_locks import KeyedLocks
 from livery.ports.provided.session_apps import AppsUnusable, SessionApps
 from livery.ports.provided.take_turns import TakeTurns

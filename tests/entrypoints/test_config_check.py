@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`livery config check` finds what a start refuses, in the same words, and starts nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from .command_lines import Livery, task, task_file
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "told"),
+    [
+        (
+            '[run]\nharness = "nosuch"\n',
+            "line 2: run.harness",
+            "There is no harness 'nosuch'; there are",
+        ),
+        (
+            '[run]\nsandbox = "nosuch"\n',
+            "line 2: run.sandbox",
+            "There is no sandbox provider 'nosuch'; there are",
+        ),
+        (
+            '[run]\nworld = "nosuch"\n',
+            "line 2: run.world",
+            "There is no world 'nosuch'; there are",
+        ),
+        (
+            '[run]\nsandbox = "local"\n[sandbox.local]\nnetwork = "none"\n',
+            "line 3: sandbox.local",
+            "Provider local cannot do network none",
+        ),
+        (
+            '[run]\nsandbox = "d"\n[sandbox.d]\nprovider = "docker"\n'
+            'mounts = [{source = "data", target = "/data"}]\n',
+            "line 5: sandbox.d.mounts[0].source",
+            "Provider d refuses mounts[0].source: an absolute path is needed",
+        ),
+        (
+            '[run]\nsandbox = "docker"\n[sandbox.docker]\nimage = "My Image"\n',
+            "line 4: sandbox.docker.image",
+            "Provider docker refuses image: 'My Image' is no image's name",
+        ),
+        (
+            '[run]\nsandbox = "docker"\n[sandbox.docker.sandbox_options]\nshm = 1\n',
+            "line 4: sandbox.docker.sandbox_options.shm",
+            "Provider docker refuses provider_options.shm: unknown; known are",
+        ),
+        (
+            '[run]\nsandbox = "docker"\n'
+            '[sandbox.docker.options]\naddress = "ssh://host"\n',
+            "line 3: sandbox.docker",
+            "'ssh://host' is not spoken here",
+        ),
+    ],
+)
+def test_what_a_run_refuses_is_found_in_the_same_words(
+    livery: Livery, tmp_path: Path, text: str, place: str, told: str
+) -> None:
+    (tmp_path / "livery.toml").write_text(text)
+    tasks = task_file(tmp_path, task("a"))
+
+    checked = livery("config", "check")
+    ran = livery("run", tasks, "--out", "o")
+
+    assert checked.status == ran.status == 2
+    assert f"  {place}: " in checked.err
+    assert told in checked.err
+    assert told in ran.err
+    assert checked.err.count(told) == 1
+    left = sorted(path.name for path in tmp_path.iterdir() if path.name != "home")
+    assert left == ["livery.toml", "tasks.jsonl"]
+
+
+DOCKER = "[sandbox.docker]\nlifetime_seconds = 600\n"
+
+
+@pytest.mark.keeps("descriptors", reason="uvloop keeps a pipe from its first loop on")
+@pytest.mark.parametrize(
+    ("server", "text", "told"),
+    [
+        ("agent", 'harness = "nosuch"', "There is no harness 'nosuch'"),
+        (
+            "agent",
+            'harness = "nop"\nsandbox_provider = "nosuch"',
+            "There is no sandbox provider 'nosuch'",
+        ),
+        (
+            "agent",
+            'harness = "command"',
+            "harness.command.options.command: is needed and missing",
+        ),
+        ("agent", 'harness = "simple"', "neither model_url nor [model] says where"),
+        ("agent", "", "Harness claude_code has no model"),
+        (
+            "agent",
+            f'harness = "nop"\nsandbox_provider = "docker"\n{DOCKER}',
+            "is 600, and the harness's turn_timeout_seconds is 3600",
+        ),
+        ("resources", 'world = "nosuch"', "There is no world 'nosuch'"),
+        (
+            "resources",
+            'sandbox_provider = "nosuch"',
+            "There is no sandbox provider 'nosuch'",
+        ),
+        (
+            "resources",
+            'trusted_networks = ["10.0.0.0/99"]',
+            "resources_server.trusted_networks: holds no network",
+        ),
+        (
+            "resources",
+            'sandbox_provider = "local"\nshutdown_seconds = 1',
+            "resources_server.shutdown_seconds: is 1, too short",
+        ),
+        (
+            "resources",
+            'sandbox_provider = "local"\nblock_internet = true',
+            "[resources_server] block_internet needs it",
+        ),
+        (
+            "environment",
+            'agent_url = "agent:8300"',
+            "it is no http:// or https:// address",
+        ),
+    ],
+)
+def test_what_a_server_refuses_is_found_in_the_same_words(
+    livery: Livery, tmp_path: Path, server: str, text: str, told: str
+) -> None:
+    path = tmp_path / "livery.toml"
+    path.write_text(f"[{server}_server]\n{text}\n")
+
+    checked = livery("config", "check")
+    served = livery("serve", server)
+
+    assert checked.status == served.status == 2
+    assert "livery.toml cannot be used" in checked.err
+    assert told in checked.err
+    assert told in served.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[run]\nharness = "command"\n',
+        '[run]\nharness = "claude_code"\n',
+        '[run]\nsandbox = "agent_sandbox"\n'
+        '[sandbox.agent_sandbox.options]\nimage_warmpools = {"mine:1" = "pool"}\n',
+        "[sandbox.docker]\nlifetime_seconds = 600\n",
+    ],
+)
+def test_what_the_command_line_or_the_tasks_still_say_is_not_missed(
+    livery: Livery, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "livery.toml").write_text(text)
+
+    assert livery("config", "check").status == 0
