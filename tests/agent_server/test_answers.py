@@ -129,13 +129,14 @@ def test_a_command_that_cannot_start_is_no_success(tmp_path: Path) -> None:
     with ground.server() as server:
         cookie = server.seeded()
         reply = server.post(ACTIVATIONS, {"input": "x"}, cookie)
+        again = server.post(ACTIVATIONS, {"input": "x"}, cookie)
+        changed = server.post(ACTIVATIONS, {"input": "y"}, cookie)
         server.close()
 
-    told = reply.json()
-    assert told["status"] == "failed"
-    assert told["error"]["code"] == "server_error"
-    assert "/no/such" in told["error"]["message"]
-    assert told["output"] == []
+    assert (reply.status_code, changed.status_code) == (422, 409)
+    assert reply.json()["kind"] == "command_missing"
+    assert "program /no/such: No such file" in reply.json()["detail"]
+    assert again.content == reply.content
 
 
 @pytest.mark.case("FC-113")
