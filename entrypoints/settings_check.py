@@ -169,10 +169,10 @@ class _Check:
         file, settings = self.file, self.file.settings.agent_server
         at = ("agent_server", "harness")
         made = self.asked(lambda: harness_of(file, settings, self.surroundings), at=at)
-        if made is None:
-            return
-        self.asked(lambda: uses_gateway(made, file.settings.model), at=at)
-        name = own_name(settings, made)
+        if made is not None:
+            self.asked(lambda: uses_gateway(made, file.settings.model), at=at)
+        named = settings.sandbox_provider
+        name = named if made is None else own_name(settings, made)
         if name is None:
             return
         at = ("agent_server", "sandbox_provider")

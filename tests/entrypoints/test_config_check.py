@@ -141,6 +141,25 @@ def test_what_a_server_refuses_is_found_in_the_same_words(
     assert told in served.err
 
 
+def test_all_that_is_wrong_is_told_at_once(livery: Livery, tmp_path: Path) -> None:
+    (tmp_path / "livery.toml").write_text(
+        '[run]\nharness = "h"\nsandbox = "s"\nworld = "w"\n'
+        '[agent_server]\nharness = "h"\nsandbox_provider = "p"\n'
+        '[resources_server]\nworld = "w"\nsandbox_provider = "p"\n'
+    )
+
+    lines = livery("config", "check").err.splitlines()
+
+    assert [line.split(": There is no")[0] for line in lines[1:]] == [
+        "  line 2: run.harness",
+        "  line 3: run.sandbox",
+        "  line 4: run.world",
+        "  line 6: agent_server.harness",
+        "  line 7: agent_server.sandbox_provider",
+        "  line 9: resources_server.world",
+    ]
+
+
 @pytest.mark.parametrize(
     "text",
     [
