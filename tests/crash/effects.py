@@ -139,6 +139,7 @@ NO_EFFECTS: Final[Mapping[str, str]] = {
     "Journal.read": LOOKS,
     "ModelAccess.seen": LOOKS,
     "PackedBytes.piece": LOOKS,
+    "PlacedTasks.place": LOOKS,
     "Resources.task_state": LOOKS,
     "ResultLog.records": LOOKS,
     "RuntimeSource.host_path": LOOKS,
