@@ -39,6 +39,23 @@ async def read_state(
     return Standing(state, history.version)
 
 
+async def read_most_likely_absent(
+    journal: Journal,
+    stream: Stream[Event],
+    decider: Decider[State, Command, Event],
+) -> Standing[State]:
+    """Return the stream's state now, at little cost where there is none.
+
+    An append of nothing says so, and goes to the disk with what others append; a read
+    would be a turn of its own.
+    """
+    try:
+        await journal.append(stream, (), expected_version=0)
+    except StreamMoved:
+        return await read_state(journal, stream, decider)
+    return Standing(decider.initial, 0)
+
+
 async def carry_out(
     journal: Journal,
     stream: Stream[Event],

@@ -35,7 +35,7 @@ from ..required.holders import Holders
 from ..required.journal import Stream, StreamMoved, episode_stream
 from ..required.participants import ParticipantFailed
 from .admit_episodes import AdmitEpisodes
-from .carry_out import Standing, carry_out, read_state
+from .carry_out import Standing, carry_out, read_most_likely_absent, read_state
 from .episode_rows import Row, failure_of, to_row, with_seconds
 from .log_context import logged_as
 from .run_episode import RunEpisode
@@ -214,7 +214,7 @@ class ServedEpisodes:
         """Return what the journal knows; raises `EpisodeConflict`."""
         run = self.run_episode
         stream = episode_stream(run.run, episode.key)
-        standing = await read_state(run.journal, stream, DECIDER)
+        standing = await read_most_likely_absent(run.journal, stream, DECIDER)
         queue = QueueEpisode(
             episode=episode,
             task=task.task_id,

@@ -172,6 +172,8 @@ class Journal(Protocol):
     ) -> int:
         """Write `events`, all or none, and return the stream's new version.
 
+        To append nothing is to ask whether the stream is at `expected_version`.
+
         Raises:
             StreamMoved: The stream is not at `expected_version`.
         """
