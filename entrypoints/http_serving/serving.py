@@ -199,6 +199,7 @@ def read_to_the_end(app: ASGIApp, drain_seconds: float = DRAIN_SECONDS) -> ASGIA
             await send(message)
 
         await app(scope, noted, answered)
-        await drained()
+        if not ended:
+            await drained()
 
     return reading

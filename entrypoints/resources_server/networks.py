@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..http_serving.answers import refused
-
 from ..trusted_networks import Network
 
 Endpoint = Callable[[Request], Awaitable[Response]]

@@ -39,7 +39,7 @@ from .carry_out import Standing, carry_out, read_most_likely_absent, read_state
 from .episode_rows import Row, failure_of, to_row, with_seconds
 from .log_context import logged_as
 from .run_episode import RunEpisode
-from .shared_calls import SharedCalls
+from .shared_calls import SharedCalls, open_shared_calls
 
 log = logging.getLogger(__name__)
 
@@ -298,13 +298,13 @@ async def serve_episodes(
 ) -> AsyncGenerator[ServedEpisodes]:
     """Serve episodes inside the block; on leaving, what runs is ended and cleaned up."""
     assert run_episode.holders is not None, "other processes may serve the same"
-    async with anyio.create_task_group() as group:
+    async with anyio.create_task_group() as group, open_shared_calls() as calls:
         served = ServedEpisodes(
             run_episode=run_episode,
             holders=run_episode.holders,
             admit=admit,
             patience=patience,
-            calls=SharedCalls(group),
+            calls=calls,
             once=once,
         )
         group.start_soon(served.sweep)

@@ -35,7 +35,7 @@ from .closed_sessions import ClosedSessions, sweeping
 from .log_context import logged_as
 from .open_resources import OpenResources
 from .resources_sessions import ResourcesSessions
-from .shared_calls import SharedCalls
+from .shared_calls import SharedCalls, open_shared_calls
 
 log = logging.getLogger(__name__)
 
@@ -316,13 +316,13 @@ async def serve_resources(
             served[0].check_open()
 
     raised: Exception | None = None
-    async with anyio.create_task_group() as group:
+    async with anyio.create_task_group() as group, open_shared_calls() as calls:
         served.append(
             ServedResources(
                 sessions=make(check),
                 patience=patience,
                 group=group,
-                calls=SharedCalls(group),
+                calls=calls,
                 forgotten=forgotten,
             )
         )

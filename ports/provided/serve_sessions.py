@@ -37,7 +37,7 @@ from .close_late import CloseLate
 from .closed_sessions import ClosedSessions, sweeping
 from .log_context import logged_as
 from .session_grants import SessionGrant, grant_digest
-from .shared_calls import SharedCalls
+from .shared_calls import SharedCalls, open_shared_calls
 
 log = logging.getLogger(__name__)
 
@@ -394,13 +394,13 @@ async def serve_sessions(
     sessions: AgentSessions, admit: AdmitOverWorkers, patience: Patience
 ) -> AsyncGenerator[ServedSessions]:
     """Serve sessions inside the block; on leaving, what runs is ended and given back."""
-    async with anyio.create_task_group() as group:
+    async with anyio.create_task_group() as group, open_shared_calls() as calls:
         served = ServedSessions(
             sessions=sessions,
             admit=admit,
             patience=patience,
             group=group,
-            calls=SharedCalls(group),
+            calls=calls,
         )
         # What is about to run for a session that another process seeded ends when that
         # one, or a third, is asked to close it.
