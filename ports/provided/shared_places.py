@@ -89,9 +89,11 @@ class SharedPlaces:
         return had < HAD_SECONDS_MAX
 
     async def give_back_spare(self) -> None:
-        """Give back every place that was put aside."""
+        """Give back every place that was put aside; cut off, some of them."""
         while self._spare:
-            await self.give_back(self._spare.pop())
+            # Cut off in between, one would be nobody's, and yet taken.
+            with anyio.CancelScope(shield=True):
+                await self.give_back(self._spare.pop())
 
     async def give_back(self, number: int) -> None:
         """Give a place back that this process has."""

@@ -235,6 +235,34 @@ async def test_places_that_nobody_wants_are_given_back() -> None:
     assert await journal.open_streams("places") == ()
 
 
+@attrs.define
+class TellingJournal(MemoryJournal):
+    """Says when it is asked to forget, before it does."""
+
+    asked: anyio.Event = attrs.field(factory=anyio.Event)
+
+    async def forget(self, *asked: object, **more: object) -> None:
+        self.asked.set()
+        await MemoryJournal.forget(self, *asked, **more)  # type: ignore[arg-type]
+
+
+async def test_a_server_that_stops_while_it_gives_a_place_back_has_given_it_back() -> (
+    None
+):
+    journal = TellingJournal()
+    admit = admission(journal)
+    async with anyio.create_task_group() as group:
+        group.start_soon(admit.tidy)
+        await anyio.wait_all_tasks_blocked()
+        async with admit.place(Ticket("a")):
+            pass
+        with anyio.fail_after(PATIENCE_SECONDS):
+            await journal.asked.wait()
+        group.cancel_scope.cancel()
+
+    assert await journal.open_streams("places") == ()
+
+
 async def test_a_place_is_had_at_once_or_waited_for() -> None:
     queue = AdmitSessions(clock=SystemClock(), places=1, patience_seconds=60.0)
 
