@@ -6,6 +6,7 @@ Streams are named by texts that every database keeps, whatever their keys are ma
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, TypeVar
 from urllib.parse import quote, unquote
 
@@ -16,6 +17,9 @@ from .records import Record, to_record
 from .waiting import Name
 
 EVENT_CHARACTERS_MAX: Final = 32 * 1024 * 1024
+TEXTS_MAX: Final = 4096
+"""How many names are remembered with their texts: a stream is written to a few times
+within its episode."""
 
 E = TypeVar("E")
 
@@ -71,6 +75,7 @@ def name_of(stream: Stream[E]) -> Name:
     return to_text(stream.category), to_text(stream.key)
 
 
+@lru_cache(maxsize=TEXTS_MAX)
 def to_text(name: str) -> str:
     """Return `name` as a text that can be kept and carried, whatever is in it."""
     if _AS_IT_IS.fullmatch(name):

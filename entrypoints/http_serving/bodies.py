@@ -8,6 +8,7 @@ type, the place, a text and what was found there.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final, cast
 
 import attrs
@@ -233,9 +234,15 @@ def _a_text(value: Json, schema: Schema, at: Place) -> Iterator[Mistake]:
     elif most is not None and len(value) > most:
         msg = f"String should have at most {most} characters"
         yield Mistake("string_too_long", at, msg, value, {"max_length": most})
-    elif pattern and not re.search(pattern.replace("$", r"\Z"), value):
+    elif pattern and not _compiled(pattern).search(value):
         msg = f"String should match pattern '{pattern}'"
         yield Mistake("string_pattern_mismatch", at, msg, value, {"pattern": pattern})
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Return one of the schemas' patterns; in JSON Schema `$` is the very end."""
+    return re.compile(pattern.replace("$", r"\Z"))
 
 
 def _a_whole_number(value: Json, schema: Schema, at: Place) -> Iterator[Mistake]:

@@ -5,7 +5,6 @@ The run is supervised in the sandbox, so it survives us. What it wrote is kept w
 as artifacts, and a bounded part of it is read into the answer.
 """
 
-import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final
@@ -53,6 +52,7 @@ from ..required.sandbox import (
     TransferCut,
 )
 from . import run_receipts
+from .json_texts import to_json
 from .output_ends import OutputEnds
 from .place_files import make_private_folders, place_files
 from .responses import to_response
@@ -398,12 +398,12 @@ class ActivateHarness:
         )
         return Ending(
             outcome=reading.outcome,
-            reply=_json(response),
-            observations=_json(_bundle(reading.observations, gaps)),
+            reply=to_json(response),
+            observations=to_json(_bundle(reading.observations, gaps)),
             stillness=stillness,
             upstream_failed=reading.upstream_failed,
             reason=reading.reason,
-            runtime="" if runtime is None else _json(runtime),
+            runtime="" if runtime is None else to_json(runtime),
             seconds=seconds,
         )
 
@@ -488,7 +488,3 @@ def _bundle(
         "records": [dict(record) for record in observations.records],
         "gaps": [dict(gap) for gap in (*observations.gaps, *more_gaps)],
     }
-
-
-def _json(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False)

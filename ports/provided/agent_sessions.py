@@ -65,6 +65,7 @@ from .carry_out import (
     read_state,
 )
 from .check_tools import CheckTools, check_honoured
+from .json_texts import to_json
 from .lent_uses import LentUses, Use
 from .open_session import OpenSession
 from .outfit import Outfit
@@ -309,7 +310,7 @@ class AgentSessions:
         close = Close(
             session=session,
             episode=start.episode,
-            reply=json.dumps(told, ensure_ascii=False),
+            reply=to_json(told),
             at=start.at,
         )
         stream = agent_session_stream(session)
@@ -431,7 +432,7 @@ class AgentSessions:
         activate = Activate(
             request=digest,
             run=to_run_id(session, digest),
-            parameters=json.dumps(parameters, ensure_ascii=False),
+            parameters=to_json(parameters),
             model_prefix=model_prefix,
             holder=self.holders.own,
             at=self.clock.now(),
@@ -900,7 +901,7 @@ class AgentSessions:
         close = Close(
             session=session,
             episode=episode,
-            reply=json.dumps(told, ensure_ascii=False),
+            reply=to_json(told),
             at=self.clock.now(),
         )
         return await self._carry_out(session, close, known=standing, attempts_max=1)

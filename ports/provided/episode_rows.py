@@ -11,6 +11,7 @@ from ...domain.episodes import EpisodePhase, Participant
 from ...domain.failures import Failure, Stage
 from ...domain.tasks import EpisodeId, TaskId
 from ..required.participants import ParticipantFailed, Turn
+from .json_texts import to_json
 
 _STAGES: Final[Mapping[EpisodePhase, Stage]] = {
     EpisodePhase.ABSENT: Stage.ADMISSION,
@@ -72,7 +73,7 @@ def from_result(
     """Write a verified result down, with what it took until then, for the journal."""
     result = {**reply, "ng_agent_observations": observations}
     told = {**result, "livery": _timed(result, seconds)}
-    return json.dumps(told, ensure_ascii=False)
+    return to_json(told)
 
 
 def _timed(result: Mapping[str, Json], seconds: Mapping[str, float]) -> dict[str, Json]:
@@ -98,7 +99,7 @@ def with_seconds(row: Row, stage: str, seconds: float) -> Row:
 
 def from_turn(turn: Turn) -> str:
     """Write a finished turn down, for the journal."""
-    return json.dumps(
+    return to_json(
         {
             "response": turn.response,
             "outcome": turn.outcome,
@@ -106,8 +107,7 @@ def from_turn(turn: Turn) -> str:
             "reason": turn.reason,
             "runtime": turn.runtime,
             "seconds": turn.seconds,
-        },
-        ensure_ascii=False,
+        }
     )
 
 

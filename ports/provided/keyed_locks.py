@@ -5,8 +5,9 @@ First come, first served. A key that nobody uses any more leaves nothing behind,
 one that somebody waits for keeps its lock, so two never hold the same key.
 """
 
-from collections.abc import AsyncGenerator, Hashable
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import Hashable
+from contextlib import AbstractAsyncContextManager
 
 import anyio
 import attrs
@@ -14,8 +15,19 @@ import attrs
 
 @attrs.define(eq=False)
 class _Lock:
-    lock: anyio.Lock = attrs.field(factory=lambda: anyio.Lock(fast_acquire=True))
-    users: int = 0
+    """A key that somebody holds."""
+
+    users: int = 1
+    waiting: deque[anyio.Event] | None = None
+    """The turns of those who wait, in order; None: nobody ever did."""
+
+    def pass_on(self) -> bool:
+        """Let the next one have it; tell whether there is one."""
+        self.users -= 1
+        if not self.waiting:
+            return False
+        self.waiting.popleft().set()
+        return True
 
 
 @attrs.frozen
@@ -35,15 +47,38 @@ class KeyedLocks:
         kept = self._locks.get(key)
         return 0 if kept is None else kept.users
 
-    @asynccontextmanager
-    async def holding(self, key: Hashable) -> AsyncGenerator[None]:
+    def holding(self, key: Hashable) -> AbstractAsyncContextManager[None]:
         """Hold the key's lock inside the block."""
-        kept = self._locks.setdefault(key, _Lock())
-        kept.users += 1
+        return _Holding(self._locks, key)
+
+
+@attrs.frozen(eq=False)
+class _Holding(AbstractAsyncContextManager[None]):
+    """A class, and no generator: it is entered several times in an episode."""
+
+    locks: dict[Hashable, _Lock]
+    key: Hashable
+
+    async def __aenter__(self) -> None:
+        lock = self.locks.get(self.key)
+        if lock is None:
+            self.locks[self.key] = _Lock()
+            return
+        turn = anyio.Event()
+        lock.users += 1
+        if lock.waiting is None:
+            lock.waiting = deque()
+        lock.waiting.append(turn)
         try:
-            async with kept.lock:
-                yield
-        finally:
-            kept.users -= 1
-            if not kept.users:
-                del self._locks[key]
+            await turn.wait()
+        except BaseException:
+            if turn.is_set():  # It came at the same moment, and is for the next one.
+                await self.__aexit__()
+            else:
+                lock.waiting.remove(turn)
+                lock.users -= 1
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self.locks[self.key].pass_on():
+            del self.locks[self.key]

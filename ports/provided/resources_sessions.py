@@ -56,6 +56,7 @@ from .carry_out import (
 from .claim_sandbox import ClaimSandbox
 from .give_back_resources import GiveBackResources
 from .grade_work import GradeWork
+from .json_texts import to_json
 from .keyed_locks import KeyedLocks
 from .open_resources import Equip, OpenResources, episode_of, task_digest
 from .release_claim import ReleaseClaim
@@ -414,7 +415,7 @@ class ResourcesSessions:
         )
 
     def _verdict(self, reply: Mapping[str, Json]) -> GiveVerdict:
-        text = json.dumps(reply, ensure_ascii=False)
+        text = to_json(reply)
         return GiveVerdict(reply=text, at=self.clock.now())
 
     async def _close(
