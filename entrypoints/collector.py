@@ -3,29 +3,71 @@
 
 What was loaded at the start is there until the end, and is not looked through again.
 What comes after it is freed by its reference counts: an episode leaves no cycle (a test
-counts them), so there is little to find, and each full pass stops the event loop for as
-long as it takes to touch all that is open. Passes are rarer here than Python's own
-settings have them; decision 0065 has the figures.
+counts them), so there is little to find, and each pass over what is old stops the event
+loop for as long as it takes to touch all that is open. So the old is looked through only
+when the process has grown: garbage that no young pass found makes it grow. Decision 0065
+has the figures.
 """
 
 import gc
+import resource
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-THRESHOLDS: Final = (50_000, 200, 1)
-"""How many more objects than before a young pass waits for, how many young passes the
-next older one, and how many of those the full one: twenty million objects."""
+import attrs
+
+YOUNG: Final = 50_000
+"""How many more objects than before a young pass waits for."""
+GROWTH: Final = 1.5
+"""How many times as much memory as after the last one an older pass waits for."""
+GROWTH_BYTES_LEAST: Final = 256 * 2**20
+
+_NEVER: Final = 2**31 - 1
+_RARELY: Final = (YOUNG, _NEVER, _NEVER)
+_NEXT: Final = (YOUNG, 0, 0)
+"""Has the next pass be an older one."""
 
 
 @contextmanager
 def collected_rarely() -> Generator[None]:
     """Collect rarely inside the block, and nothing of what is there at its beginning."""
-    before = gc.get_threshold()
+    before, growth = gc.get_threshold(), _Growth()
     gc.freeze()
-    gc.set_threshold(*THRESHOLDS)
+    gc.callbacks.append(growth.seen)
+    gc.set_threshold(*_RARELY)
     try:
         yield
     finally:
+        gc.callbacks.remove(growth.seen)
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process had, in bytes."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def _limit() -> float:
+    peak = peak_bytes()
+    return max(peak * GROWTH, peak + GROWTH_BYTES_LEAST)
+
+
+@attrs.define
+class _Growth:
+    """Sees each pass, and has an older one follow when there is more memory than that."""
+
+    limit: float = attrs.field(factory=_limit)
+
+    def seen(self, phase: str, about: dict[str, int]) -> None:
+        """Take note of a pass, as `gc.callbacks` has it."""
+        if phase != "stop":
+            return
+        if about["generation"] > 0:
+            self.limit = _limit()
+            gc.set_threshold(*_RARELY)
+        elif peak_bytes() > self.limit:
+            gc.set_threshold(*_NEXT)

@@ -8,23 +8,20 @@ everybody sleeps, to the moment at which the first of them is due.
 
 import asyncio
 import hashlib
-import heapq
 import itertools
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Final
 
 import attrs
 from anyio.lowlevel import checkpoint
 
 from ...domain.deciders import Instant
+from .sleepers import Sleepers
 
 BEGINNING: Final = Instant(1_700_000_000.0)
 SETTLE_TURNS: Final = 50
 """How many turns of the loop those who woke get before the clock goes on."""
 ID_DIGITS: Final = 32
-
-_Woken: TypeAlias = "asyncio.Future[None]"
-"""Done when its sleeper woke, or is cancelled."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -35,11 +32,7 @@ class VirtualClock:
     """The wall clock's time when this clock begins."""
     _elapsed: float = attrs.field(default=0.0, init=False)
     _wall_shift: float = attrs.field(default=0.0, init=False)
-    _sleepers: list[tuple[float, int, _Woken]] = attrs.field(
-        factory=list[tuple[float, int, _Woken]], init=False
-    )
-    """A heap: when each is due, and its number, as who slept first wakes first."""
-    _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
+    _sleepers: Sleepers = attrs.field(factory=Sleepers, init=False)
 
     def now(self) -> Instant:
         """Return the wall clock's time in Unix seconds."""
@@ -56,8 +49,7 @@ class VirtualClock:
             return
         # No event: with 100,000 who sleep, each object around a future counts.
         woken = asyncio.get_running_loop().create_future()
-        due = self._elapsed + seconds
-        heapq.heappush(self._sleepers, (due, next(self._numbers), woken))
+        self._sleepers.add(self._elapsed + seconds, woken)
         await woken
 
     async def advance(self, seconds: float) -> None:
@@ -77,15 +69,13 @@ class VirtualClock:
 
     def next_due(self) -> float | None:
         """Return when the first sleeper is due; None when nobody sleeps."""
-        while self._sleepers and self._sleepers[0][2].done():
-            heapq.heappop(self._sleepers)
-        return self._sleepers[0][0] if self._sleepers else None
+        return self._sleepers.next_due()
 
     def move_to(self, moment: float) -> None:
         """Set `monotonic` to `moment`, if it is later, and wake who is due then."""
         self._elapsed = max(self._elapsed, moment)
-        while (due := self.next_due()) is not None and due <= self._elapsed:
-            heapq.heappop(self._sleepers)[2].set_result(None)
+        while (due := self._sleepers.next_due()) is not None and due <= self._elapsed:
+            self._sleepers.wake_first()
 
 
 @attrs.define

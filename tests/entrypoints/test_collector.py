@@ -2,22 +2,71 @@
 """Long-lived processes collect rarely, and leave the collector as they found it."""
 
 import gc
+import weakref
 
-from livery.entrypoints.collector import THRESHOLDS, collected_rarely
+import pytest
+
+from livery.entrypoints import collector
+from livery.entrypoints.collector import GROWTH_BYTES_LEAST, YOUNG, collected_rarely
 
 from ..simulation.growth import played
 
 EPISODES = 100
 
 
+class Ring:
+    """Nothing but the collector frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def pass_young() -> None:
+    """Make and drop enough objects for a young pass, and for one that follows it."""
+    for _ in range(2):
+        kept: list[list[int]] = [[] for _ in range(2 * YOUNG)]
+        del kept
+
+
+def test_what_is_old_is_looked_through_when_the_process_has_grown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peak = [GROWTH_BYTES_LEAST]
+    monkeypatch.setattr(collector, "peak_bytes", lambda: peak[0])
+    with collected_rarely():
+        ring = Ring()
+        gone = weakref.ref(ring)
+        pass_young()  # The ring is in use, and is old from here on.
+        del ring
+        for _ in range(10):
+            pass_young()
+        is_left = gone() is not None
+        peak[0] += GROWTH_BYTES_LEAST + 1
+        pass_young()
+        pass_young()
+        is_freed = gone() is None
+        again = Ring()
+        left_again = weakref.ref(again)
+        pass_young()
+        del again
+        for _ in range(10):
+            pass_young()
+
+        # Once more it is only looked through when there is yet more.
+        assert left_again() is not None
+
+    assert (is_left, is_freed) == (True, True)
+
+
 def test_the_collector_is_as_before_after_the_block() -> None:
-    before = gc.get_threshold(), gc.get_freeze_count()
+    before = gc.get_threshold(), gc.get_freeze_count(), len(gc.callbacks)
 
     with collected_rarely():
-        assert gc.get_threshold() == THRESHOLDS
+        assert gc.get_threshold()[0] == YOUNG
+        assert len(gc.callbacks) == before[2] + 1
         assert gc.get_freeze_count() > before[1]
 
-    assert (gc.get_threshold(), gc.get_freeze_count()) == before
+    assert (gc.get_threshold(), gc.get_freeze_count(), len(gc.callbacks)) == before
 
 
 def test_an_episode_leaves_nothing_to_the_collector() -> None:

@@ -29,8 +29,8 @@ class Chance:
 
     def number(self, question: str) -> float:
         """Return the next number in [0, 1) for this question."""
-        self._asked[question] += 1
-        word = f"{self.seed}/{question}/{self._asked[question]}"
+        asked = self._asked[question] = self._asked.get(question, 0) + 1
+        word = f"{self.seed}/{question}/{asked}"
         digest = hashlib.sha256(word.encode()).digest()
         return int.from_bytes(digest[:7]) / 2**56
 
