@@ -11,9 +11,9 @@ has the figures.
 
 import gc
 import resource
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -24,6 +24,8 @@ GROWTH: Final = 1.5
 """How many times as much memory as after the last one an older pass waits for."""
 GROWTH_BYTES_LEAST: Final = 256 * 2**20
 
+_STATM: Final = Path("/proc/self/statm")
+"""In pages: all addresses, and second what of them is in memory (proc(5))."""
 _NEVER: Final = 2**31 - 1
 _RARELY: Final = (YOUNG, _NEVER, _NEVER)
 _NEXT: Final = (YOUNG, 0, 0)
@@ -45,15 +47,22 @@ def collected_rarely() -> Generator[None]:
         gc.unfreeze()
 
 
-def peak_bytes() -> int:
-    """Return the most memory that this process had, in bytes."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+def held_bytes() -> int:
+    """Return how much memory this process holds, in bytes.
+
+    Where that cannot be read, the most that it held. On Linux that begins with what the
+    process held that started this one (getrusage(2)), so it is the second choice.
+    """
+    try:
+        pages = int(_STATM.read_bytes().split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return pages * resource.getpagesize()
 
 
 def _limit() -> float:
-    peak = peak_bytes()
-    return max(peak * GROWTH, peak + GROWTH_BYTES_LEAST)
+    held = held_bytes()
+    return max(held * GROWTH, held + GROWTH_BYTES_LEAST)
 
 
 @attrs.define
@@ -69,5 +78,5 @@ class _Growth:
         if about["generation"] > 0:
             self.limit = _limit()
             gc.set_threshold(*_RARELY)
-        elif peak_bytes() > self.limit:
+        elif held_bytes() > self.limit:
             gc.set_threshold(*_NEXT)

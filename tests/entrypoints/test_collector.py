@@ -3,6 +3,7 @@
 
 import gc
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from livery.entrypoints.collector import GROWTH_BYTES_LEAST, YOUNG, collected_ra
 from ..simulation.growth import played
 
 EPISODES = 100
+MIB = 2**20
 
 
 class Ring:
@@ -28,11 +30,28 @@ def pass_young() -> None:
         del kept
 
 
+def test_what_is_held_grows_with_what_is_made() -> None:
+    before = collector.held_bytes()
+    block = b"\1" * (64 * MIB)
+
+    assert before > MIB
+    assert collector.held_bytes() > before + len(block) // 2
+
+
+def test_where_what_is_held_cannot_be_read_it_is_what_was_held_at_most(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    held = collector.held_bytes()
+    monkeypatch.setattr(collector, "_STATM", tmp_path / "none")
+
+    assert collector.held_bytes() > held // 2
+
+
 def test_what_is_old_is_looked_through_when_the_process_has_grown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    peak = [GROWTH_BYTES_LEAST]
-    monkeypatch.setattr(collector, "peak_bytes", lambda: peak[0])
+    held = [GROWTH_BYTES_LEAST]
+    monkeypatch.setattr(collector, "held_bytes", lambda: held[0])
     with collected_rarely():
         ring = Ring()
         gone = weakref.ref(ring)
@@ -41,7 +60,7 @@ def test_what_is_old_is_looked_through_when_the_process_has_grown(
         for _ in range(10):
             pass_young()
         is_left = gone() is not None
-        peak[0] += GROWTH_BYTES_LEAST + 1
+        held[0] += GROWTH_BYTES_LEAST + 1
         pass_young()
         pass_young()
         is_freed = gone() is None
