@@ -10,7 +10,7 @@ from ..ports.required.sandbox_provider import Network
 from .built_in import HARNESSES
 from .composition import read_options
 from .plug_ins import HarnessPlugIn, Surroundings, find
-from .run_plan import RunPlan
+from .run_plan import RunPlan, plan_of_block
 from .sandbox_config import AS_BLOCK, SandboxConfig
 from .settings import AgentServerSettings, HarnessSettings, SandboxSettings
 from .settings_reading import SettingsFile
@@ -24,11 +24,6 @@ def own_name(settings: AgentServerSettings, harness: Harness) -> str | None:
     """Return the provider of a session's own sandbox; this host where one is needed."""
     needs_one = hasattr(harness, "runtime")  # `RuntimeHarness`
     return settings.sandbox_provider or (THIS_HOST if needs_one else None)
-
-
-def block_of(file: SettingsFile, name: str) -> SandboxSettings:
-    """Return the block of a provider; the defaults where there is none."""
-    return file.settings.sandbox.get(name, SandboxSettings())
 
 
 def laid_over(block: SandboxSettings, config: SandboxConfig) -> SandboxSettings:
@@ -50,16 +45,13 @@ def plan_of_agent(
     Raises:
         SettingsRefused: One limit makes another useless.
     """
-    run = file.settings.run
-    plan = RunPlan(
-        world=run.world,
+    general = plan_of_block(file, sandbox)
+    plan = attrs.evolve(
+        general,
         harness=settings.harness,
-        sandbox=sandbox,
         harness_block=harness_block_of(file, settings),
-        sandbox_block=laid_over(block_of(file, sandbox), settings.sandbox_config),
+        sandbox_block=laid_over(general.sandbox_block, settings.sandbox_config),
         concurrency=settings.concurrency,
-        repeats=1,
-        limit=None,
     )
     try:
         plan.check()

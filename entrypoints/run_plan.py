@@ -137,9 +137,7 @@ def plan_of(file: SettingsFile, chosen: Mapping[str, Any]) -> RunPlan:
         harness=run.harness,
         sandbox=run.sandbox,
         harness_block=attrs.evolve(harness, **over_harness),
-        sandbox_block=attrs.evolve(
-            file.settings.sandbox.get(run.sandbox, SandboxSettings()), **over_sandbox
-        ),
+        sandbox_block=attrs.evolve(block_of(file, run.sandbox), **over_sandbox),
         concurrency=run.concurrency,
         repeats=run.repeats,
         limit=run.limit,
@@ -155,6 +153,11 @@ def plan_of(file: SettingsFile, chosen: Mapping[str, Any]) -> RunPlan:
     return plan
 
 
+def block_of(file: SettingsFile, name: str) -> SandboxSettings:
+    """Return the block of a provider; the defaults where there is none."""
+    return file.settings.sandbox.get(name, SandboxSettings())
+
+
 def plan_of_block(file: SettingsFile, name: str) -> RunPlan:
     """Return a plan that says what the sandboxes of a block are, whoever uses them."""
     return RunPlan(
@@ -162,7 +165,7 @@ def plan_of_block(file: SettingsFile, name: str) -> RunPlan:
         harness=file.settings.run.harness,
         sandbox=name,
         harness_block=HarnessSettings(),
-        sandbox_block=file.settings.sandbox.get(name, SandboxSettings()),
+        sandbox_block=block_of(file, name),
         concurrency=1,
         repeats=1,
         limit=None,

@@ -58,6 +58,10 @@ class RunTasks:
         place = "" if self.places is None else self.places.place(task)
         return f"{place}: {mistake}" if place else mistake
 
+    def told(self, task: TaskId, refused: Fault) -> str:
+        """Return what is refused of a task, with its name and place."""
+        return self.placed(task, f"Task {task.task_id}: {refused}")
+
 
 @attrs.frozen
 class WorldSolutions:
@@ -141,8 +145,7 @@ def check_sandboxes(
 
 def of_task(tasks: RunTasks, task: TaskId, refused: Fault) -> TasksRefused:
     """Return the refusal of one task's sandbox, with the task and its place."""
-    mistake = f"Task {task.task_id}: {refused}"
-    return TasksRefused(where=tasks.source, mistakes=tasks.placed(task, mistake))
+    return TasksRefused(where=tasks.source, mistakes=tasks.told(task, refused))
 
 
 def refusal_of(terms: ProviderTerms, spec: SandboxSpec) -> Fault | None:
@@ -173,7 +176,7 @@ def _of_sandboxes(
         if general is not None and str(refused) == str(general):
             raise general
         if refused is not None:
-            yield tasks.placed(name, f"Task {name.task_id}: {refused}")
+            yield tasks.told(name, refused)
 
 
 def _mistakes(tasks: RunTasks, world: World, harness: Harness) -> Iterator[str]:
@@ -189,5 +192,4 @@ def _mistakes(tasks: RunTasks, world: World, harness: Harness) -> Iterator[str]:
         except TaskRefused as refused:
             yield tasks.placed(task.task_id, str(refused))
         except RequestRefused as refused:
-            mistake = f"Task {task.task_id.task_id}: {refused}"
-            yield tasks.placed(task.task_id, mistake)
+            yield tasks.told(task.task_id, refused)

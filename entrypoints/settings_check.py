@@ -18,7 +18,7 @@ from ..ports.required.sandbox_provider import (
     SandboxSpec,
     SpecRefused,
 )
-from .agent_parts import block_of, harness_of, own_name, plan_of_agent
+from .agent_parts import harness_of, own_name, plan_of_agent
 from .built_in import HARNESSES, PROVIDERS, WORLDS
 from .outfits import uses_gateway
 from .plug_ins import (
@@ -30,7 +30,7 @@ from .plug_ins import (
     find,
 )
 from .resources_parts import check_resources, spec_of_resources
-from .run_plan import plan_of, plan_of_block
+from .run_plan import block_of, plan_of, plan_of_block
 from .run_tasks import refusal_of
 from .server_urls import to_url
 from .settings import DEFAULT_IMAGE

@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager
 
 import anyio
 import anyio.abc
-import attrs
 
 from ...domain.claims import ClaimId, OwnerId
 from ...ports.provided.worker_channel import ChannelEnded
@@ -55,7 +54,7 @@ from .engine_faults import EngineRefused
 from .making import Made, Making
 from .opening import OpeningFailed, scratch_folder
 from .sandbox import Berth, DockerSandbox
-from .terms import terms_at
+from .terms import terms_at, with_image
 
 CONNECT_SECONDS = 60.0
 HEALTH_LOOK_SECONDS = 0.25
@@ -129,8 +128,7 @@ class DockerSandboxProvider:
         longer. What an engine makes after that time is found by its label.
         """
         self._terms.check(spec)
-        if spec.image is None:
-            spec = attrs.evolve(spec, image=self._config.image)
+        spec = with_image(spec, self._config)
         making = Making(
             engine=self._engine,
             rules=self._rules,

@@ -34,9 +34,7 @@ def terms_at(address: EngineAddress, config: DockerEngineConfig) -> ProviderTerm
         able.discard(Capability.HOST_FILES)
 
     def check(spec: SandboxSpec) -> None:
-        if spec.image is None:
-            spec = attrs.evolve(spec, image=config.image)
-        check_spec(spec, provider=config.name)
+        check_spec(with_image(spec, config), provider=config.name)
         if spec.ports and Capability.PORTS not in able:
             raise Unsupported(
                 provider=config.name,
@@ -51,3 +49,8 @@ def terms_at(address: EngineAddress, config: DockerEngineConfig) -> ProviderTerm
             )
 
     return ProviderTerms(capabilities=frozenset(able), check=check)
+
+
+def with_image(spec: SandboxSpec, config: DockerEngineConfig) -> SandboxSpec:
+    """Return the spec with the configured image, where it names none."""
+    return attrs.evolve(spec, image=config.image) if spec.image is None else spec

@@ -32,7 +32,7 @@ from ...ports.provided.shared_places import SharedPlaces
 from ...ports.required.harness import Harness, is_on_host
 from ...ports.required.sandbox import Sandbox
 from ...ports.required.sandbox_provider import ClaimLabel, SandboxProvider
-from ..agent_parts import block_of, harness_of, own_name, plan_of_agent
+from ..agent_parts import harness_of, own_name, plan_of_agent
 from ..built_in import PROVIDERS
 from ..composition import (
     Foundation,
@@ -45,6 +45,7 @@ from ..http_serving.session_cookies import SessionCookies
 from ..metrics_page import metrics_routes
 from ..outfits import open_tailor, tools_check
 from ..plug_ins import ProviderPlugIn, Surroundings, find
+from ..run_plan import block_of
 from ..server_foundation import open_server_foundation, standing_on
 from ..settings import AgentServerSettings
 from ..settings_reading import SettingsFile

@@ -41,8 +41,7 @@ from ..plug_ins import (
     find,
     published_mistakes,
 )
-from ..run_plan import plan_of
-from ..settings import SandboxSettings
+from ..run_plan import block_of, plan_of
 from ..settings_reading import SettingsFile
 from ..state_folder import open_state_folder
 from .bridges import moving_bridges
@@ -179,7 +178,7 @@ async def _provider(
 async def _try(foundation: Foundation, file: SettingsFile, name: str) -> str:
     """Make a sandbox, run a command in it, give it back; return what it is."""
     plan = plan_of(file, {"sandbox": name})
-    block = file.settings.sandbox.get(name, SandboxSettings())
+    block = block_of(file, name)
     plug_in = find(ProviderPlugIn, plan.provider_kind, PROVIDERS)
     options = dict(block.options)
     if plan.provider_kind == "docker":

@@ -59,8 +59,8 @@ from ..metrics_page import metrics_endpoint
 from ..plug_ins import ProviderPlugIn, Surroundings, WorldPlugIn, find
 from ..resources_parts import check_resources, spec_of_resources
 from ..resources_settings import ResourcesServerSettings
+from ..run_plan import block_of
 from ..server_foundation import standing_on
-from ..settings import SandboxSettings
 from ..settings_reading import SettingsFile
 from ..state_folder import StateFolder
 from ..task_groups import ended_with_block
@@ -236,7 +236,7 @@ async def _open_provider(
     if name is None:
         yield NoSandboxProvider(_NO_PROVIDER)
         return
-    block = file.settings.sandbox.get(name, SandboxSettings())
+    block = block_of(file, name)
     plug_in = find(ProviderPlugIn, block.provider or name, PROVIDERS)
     (options,) = read_options(file, (plug_in.options, "sandbox", name, block.options))
     async with open_provider(foundation, name, plug_in, options) as provider:

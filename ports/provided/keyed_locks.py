@@ -12,73 +12,60 @@ from contextlib import AbstractAsyncContextManager
 import anyio
 import attrs
 
-
-@attrs.define(eq=False)
-class _Lock:
-    """A key that somebody holds."""
-
-    users: int = 1
-    waiting: deque[anyio.Event] | None = None
-    """The turns of those who wait, in order; None: nobody ever did."""
-
-    def pass_on(self) -> bool:
-        """Let the next one have it; tell whether there is one."""
-        self.users -= 1
-        if not self.waiting:
-            return False
-        self.waiting.popleft().set()
-        return True
+_Waiting = deque[anyio.Event]
+"""The turns of those who wait for a key that somebody holds, in order."""
 
 
 @attrs.frozen
 class KeyedLocks:
     """The locks of one process."""
 
-    _locks: dict[Hashable, _Lock] = attrs.field(
-        factory=dict[Hashable, _Lock], init=False
+    _held: dict[Hashable, _Waiting] = attrs.field(
+        factory=dict[Hashable, _Waiting], init=False
     )
 
     def __len__(self) -> int:
         """Return how many keys are in use."""
-        return len(self._locks)
+        return len(self._held)
 
     def users(self, key: Hashable) -> int:
         """Return how many hold or await the key's lock."""
-        kept = self._locks.get(key)
-        return 0 if kept is None else kept.users
+        waiting = self._held.get(key)
+        return 0 if waiting is None else 1 + len(waiting)
 
     def holding(self, key: Hashable) -> AbstractAsyncContextManager[None]:
         """Hold the key's lock inside the block."""
-        return _Holding(self._locks, key)
+        return _Holding(self._held, key)
 
 
 @attrs.frozen(eq=False)
 class _Holding(AbstractAsyncContextManager[None]):
     """A class, and no generator: it is entered several times in an episode."""
 
-    locks: dict[Hashable, _Lock]
+    held: dict[Hashable, _Waiting]
     key: Hashable
 
     async def __aenter__(self) -> None:
-        lock = self.locks.get(self.key)
-        if lock is None:
-            self.locks[self.key] = _Lock()
+        waiting = self.held.get(self.key)
+        if waiting is None:
+            self.held[self.key] = deque()
             return
         turn = anyio.Event()
-        lock.users += 1
-        if lock.waiting is None:
-            lock.waiting = deque()
-        lock.waiting.append(turn)
+        waiting.append(turn)
         try:
             await turn.wait()
         except BaseException:
             if turn.is_set():  # It came at the same moment, and is for the next one.
-                await self.__aexit__()
+                self._pass_on()
             else:
-                lock.waiting.remove(turn)
-                lock.users -= 1
+                waiting.remove(turn)
             raise
 
     async def __aexit__(self, *_: object) -> None:
-        if not self.locks[self.key].pass_on():
-            del self.locks[self.key]
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        if waiting := self.held[self.key]:
+            waiting.popleft().set()
+        else:
+            del self.held[self.key]

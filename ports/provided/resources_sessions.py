@@ -415,8 +415,7 @@ class ResourcesSessions:
         )
 
     def _verdict(self, reply: Mapping[str, Json]) -> GiveVerdict:
-        text = to_json(reply)
-        return GiveVerdict(reply=text, at=self.clock.now())
+        return GiveVerdict(reply=to_json(reply), at=self.clock.now())
 
     async def _close(
         self, session: ResourcesSessionId, episode: EpisodeId

@@ -7,7 +7,7 @@ holds its digest, readable by the sandbox's user alone.
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import ClassVar, assert_never, cast
 
 import attrs
@@ -91,9 +91,10 @@ class SandboxProgram:
             RuntimeMissing: There is no Python for it.
             SandboxLost, SandboxFailed: As they say.
         """
-        path = await self.installed()
-        command = self._command(path, words, timeout_seconds, stdin, detaches)
-        return words_from(await self._exec(command))
+        ended = await self.run(
+            *words, timeout_seconds=timeout_seconds, stdin=stdin, detaches=detaches
+        )
+        return words_from(ended)
 
     async def run(
         self,
@@ -109,26 +110,16 @@ class SandboxProgram:
             RuntimeMissing, SandboxLost, SandboxFailed: As `ask` says.
         """
         path = await self.installed()
-        command = self._command(path, words, timeout_seconds, stdin, detaches)
-        if output_bytes_max is not None:
-            command = attrs.evolve(command, output_bytes_max=output_bytes_max)
-        return await self._exec(command)
-
-    def _command(
-        self,
-        path: str,
-        words: Sequence[str],
-        timeout_seconds: float,
-        stdin: bytes,
-        detaches: bool,
-    ) -> Command:
-        return Command(
+        command = Command(
             argv=(self.found or self.python, "-I", "-S", path, *words),
             timeout_seconds=timeout_seconds,
             cwd=self.sandbox.scratch,
             stdin=stdin,
             detaches=detaches,
         )
+        if output_bytes_max is not None:
+            command = attrs.evolve(command, output_bytes_max=output_bytes_max)
+        return await self._exec(command)
 
     async def _exec(self, command: Command) -> Ended:
         """Run it on the Python that was found, or where that is gone on the worker's."""

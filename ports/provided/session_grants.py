@@ -15,6 +15,7 @@ from ...domain.digests import Json, RequestDigest, digest_of
 from ...domain.tasks import EpisodeId, TaskId
 from ..required.harness import ToolAccess, ToolTransport
 from ..required.sandbox import SandboxAccess, SandboxId
+from .json_texts import to_json
 from .session_replies import seed_digest
 
 SHARED_WORD: Final = "livery.shared"
@@ -83,7 +84,7 @@ def grant_digest(episode: EpisodeId, grant: SessionGrant) -> RequestDigest:
 def to_text(grant: SessionGrant) -> str:
     """Return the grant as the journal keeps it, without tokens."""
     access = grant.access
-    return json.dumps(
+    return to_json(
         {
             "task": [grant.task.taskset, grant.task.task_id],
             "access": None
@@ -92,8 +93,7 @@ def to_text(grant: SessionGrant) -> str:
             "lent_id": grant.lent_id,
             "tools": [_tool(tool) for tool in grant.tools],
             "tokens": grant.has_tokens,
-        },
-        ensure_ascii=False,
+        }
     )
 
 

@@ -64,7 +64,7 @@ async def open_shared_calls() -> AsyncGenerator["SharedCalls"]:
             await calls.end()
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class SharedCalls:
     """The calls under way; `open_shared_calls` ends them."""
 
@@ -74,7 +74,7 @@ class SharedCalls:
     _tasks: set[asyncio.Task[None]] = attrs.field(
         factory=set[asyncio.Task[None]], init=False
     )
-    _over: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
+    _over: bool = attrs.field(default=False, init=False)
 
     def under_way(self, key: Hashable) -> bool:
         """Whether somebody asked for that and it is not over."""
@@ -99,7 +99,7 @@ class SharedCalls:
         while True:
             call = cast("_Call[T] | None", self._calls.get(key))
             if call is None:
-                if self._over.is_set():
+                if self._over:
                     raise RuntimeError(
                         "nothing is begun any more: the calls were ended"
                     )
@@ -119,7 +119,7 @@ class SharedCalls:
 
     async def end(self) -> None:
         """Begin no more, cancel what is under way, and wait until it has ended."""
-        self._over.set()
+        self._over = True
         for call in self._calls.values():
             call.scope.cancel()
         while self._tasks:
