@@ -45,7 +45,7 @@ from ..http_serving.session_cookies import SessionCookies
 from ..metrics_page import metrics_routes
 from ..outfits import open_tailor, tools_check
 from ..plug_ins import ProviderPlugIn, Surroundings, find
-from ..run_plan import block_of
+from ..run_plan import RunPlan, block_of
 from ..server_foundation import open_server_foundation, standing_on
 from ..settings import AgentServerSettings
 from ..settings_reading import SettingsFile
@@ -127,6 +127,9 @@ async def _open_sessions(
     artifacts = FolderArtifactStore(
         Path(settings.artifacts or foundation.state.path / ARTIFACTS)
     )
+    its = own_name(settings, harness)
+    # What cannot go together is refused before anybody is asked.
+    plan = None if its is None else plan_of_agent(file, settings, its)
     async with AsyncExitStack() as stack:
         tailor = await stack.enter_async_context(
             open_tailor(
@@ -141,7 +144,7 @@ async def _open_sessions(
         providers: dict[str, SandboxProvider] = {}
         if lender is not None:
             providers[lender.name] = lender
-        for name in _names(file, own_name(settings, harness)):
+        for name in _names(file, its):
             providers[name] = await stack.enter_async_context(
                 _open_provider(file, foundation, name)
             )
@@ -150,8 +153,8 @@ async def _open_sessions(
             for name, provider in providers.items()
         }
         own: OwnSandboxes | None = None
-        if (its := own_name(settings, harness)) is not None:
-            own = await _own(file, foundation, its, providers[its])
+        if its is not None and plan is not None:
+            own = await _own(foundation, plan, providers[its])
             spec, site = await tailor.fitted(providers[its], own.spec, lends_own=False)
             # A lent one may still be as the block says.
             relays = site.relays or sites[its].relays
@@ -236,14 +239,13 @@ async def _open_provider(
 
 
 async def _own(
-    file: SettingsFile, foundation: Foundation, name: str, provider: SandboxProvider
+    foundation: Foundation, plan: RunPlan, provider: SandboxProvider
 ) -> OwnSandboxes:
-    settings = file.settings.agent_server
     claim, release = claims_of(foundation, provider)
     # A provider that is not there is told now.
     nobody = ClaimId(foundation.ids.fresh("check"))
     await provider.find(ClaimLabel(claim=nobody, owner=foundation.state.owner))
-    spec = plan_of_agent(file, settings, name).spec(provider.capabilities)
+    spec = plan.spec(provider.capabilities)
     return OwnSandboxes(claim=claim, release=release, spec=spec)
 
 
