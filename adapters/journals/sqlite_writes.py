@@ -6,12 +6,16 @@ race is answered so, and the others go on. All that was written is committed onc
 or nothing of it is.
 
 Python lets go of its lock in each step of a statement and has to win it back, up to
-five milliseconds a time from a busy event loop. So a batch takes few steps, whatever
-its size: statements take many rows.
+five milliseconds a time from a busy event loop: that is what a batch costs most, for
+the loop as for the thread. So a batch is one step, as long as this process is the only
+one that writes (docs/decisions/0073-a-batch-in-one-statement.md), and otherwise few,
+whatever its size: statements take many rows.
 """
 
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Final, TypeVar
 
 import attrs
@@ -23,14 +27,19 @@ from .writes import Append, Forget, Write
 
 HEADS_MAX: Final = 4096
 """How many streams' places are remembered between batches."""
+FILE_LOOK_SECONDS: Final = 0.02
+"""How long a batch relies on the look of another one that the file is still there."""
 ROWS_SIZES: Final = (128, 64, 32, 16, 8, 4, 2, 1)
 """How many rows a statement takes; a few sizes, so that all stay prepared."""
+ROWS_AT_ONCE_MAX: Final = 128
+"""How many rows a batch has at most that is one statement: each number of them is a
+statement of its own, and `STATEMENTS_CACHED` keeps them prepared."""
 
 T = TypeVar("T")
 Row = tuple[object, ...]
 
 
-@attrs.define
+@attrs.frozen
 class _Head:
     id: int
     version: int
@@ -42,15 +51,21 @@ class Writer:
 
     file: JournalFile
     _heads: dict[Name, _Head] = attrs.field(factory=dict[Name, _Head], init=False)
+    """Where streams stand: true as long as no other writer commits."""
     _next_id: int | None = attrs.field(default=None, init=False)
     _outside: object = attrs.field(default=None, init=False)
     """SQLite's count of other writers' commits, as of the last batch."""
+    _alone: bool = attrs.field(default=False, init=False)
+    """Whether no other writer was seen since the batch before the last."""
     _identity: tuple[int, int] | None = attrs.field(default=None, init=False)
+    _look_at_file_from: float = attrs.field(default=0.0, init=False)
 
     def connect(self) -> sqlite3.Connection:
         """Make the file where there is none, and open it."""
         self.file.make()
         connection = self.file.connect()
+        for statement in _SQL_AT_ONCE:
+            connection.execute(statement)
         self._identity = self.file.identity()
         return connection
 
@@ -62,60 +77,88 @@ class Writer:
         Raises:
             JournalUnusable: Nothing of the batch was written.
         """
-        if self.file.identity() != self._identity:
-            raise self.file.replaced()
+        now = time.monotonic()
+        if now > self._look_at_file_from:
+            if self.file.identity() != self._identity:
+                raise self.file.replaced()
+            self._look_at_file_from = now + FILE_LOOK_SECONDS
         return self.file.patiently(connection, lambda: self._all(connection, works))
 
     def _all(
         self, connection: sqlite3.Connection, works: Sequence[Write]
     ) -> list[int | Exception]:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            self._look(connection, works)
-            batch = _Batch(connection=connection)
-            answers = [self._one(batch, work) for work in works]
-            batch.flush()
-            connection.execute("COMMIT")
-        except BaseException:
-            self._forget_heads()  # They say what was not committed.
-            raise
+        answers = self._at_once(connection, works) if self._alone else None
+        return self._in_steps(connection, works) if answers is None else answers
+
+    def _at_once(
+        self, connection: sqlite3.Connection, works: Sequence[Write]
+    ) -> list[int | Exception] | None:
+        """Write the batch in one step, if all is as it is known here.
+
+        None: it is not, and nothing was written.
+        """
+        if any(work.expected and work.stream not in self._heads for work in works):
+            return None
+        batch, answers = self._gathered(connection, works)
+        if not batch.write_at_once(self._outside):
+            return None
+        self._note(batch)
         return answers
 
+    def _in_steps(
+        self, connection: sqlite3.Connection, works: Sequence[Write]
+    ) -> list[int | Exception]:
+        connection.execute("BEGIN IMMEDIATE")
+        self._look(connection, works)
+        batch, answers = self._gathered(connection, works)
+        batch.write_in_steps()
+        connection.execute("COMMIT")
+        self._note(batch)
+        return answers
+
+    def _gathered(
+        self, connection: sqlite3.Connection, works: Sequence[Write]
+    ) -> tuple["_Batch", list[int | Exception]]:
+        """Return what is to be written, and the answers once it is."""
+        assert self._next_id is not None, "it was looked up for the first batch"
+        batch = _Batch(connection=connection, next_id=self._next_id)
+        return batch, [self._one(batch, work) for work in works]
+
+    def _note(self, batch: "_Batch") -> None:
+        """Know where the streams stand that a batch wrote, once it is committed."""
+        self._next_id = batch.next_id
+        for stream, head in batch.heads.items():
+            if head is None:
+                self._heads.pop(stream, None)  # Begun and removed: it never was.
+            else:
+                self._heads[stream] = head
+
     def _one(self, batch: "_Batch", work: Write) -> int | Exception:
-        head = self._heads.get(work.stream)
+        name = work.stream
+        head = batch.heads[name] if name in batch.heads else self._heads.get(name)
         found = 0 if head is None else head.version
         if found != work.expected:
-            category, key = work.stream
+            category, key = name
             return StreamMoved(
                 category=category, key=key, expected=work.expected, found=found
             )
         match work:
             case Forget():
                 if head is not None:
-                    batch.remove(head.id)
-                    del self._heads[work.stream]
+                    batch.remove(name, head)
                 return 0
             case Append(records=()):
+                if head is None:
+                    batch.expect_absent(name)
                 return found
             case Append():
-                if head is None:
-                    head = self._begin(batch, work.stream)
-                head.version += len(work.records)
-                batch.add(head.id, head.version, work)
-                return head.version
-
-    def _begin(self, batch: "_Batch", stream: Name) -> _Head:
-        assert self._next_id is not None, "it was looked up for the batch"
-        head = _Head(id=self._next_id, version=0)
-        self._next_id += 1
-        self._heads[stream] = head
-        batch.begin(head.id, stream)
-        return head
+                return batch.add(head, work)
 
     def _look(self, connection: sqlite3.Connection, works: Sequence[Write]) -> None:
         """Know where each stream of the batch stands."""
         (outside,) = connection.execute("PRAGMA data_version").fetchone()
-        if outside != self._outside or len(self._heads) > HEADS_MAX:
+        self._alone = outside == self._outside
+        if not self._alone or len(self._heads) > HEADS_MAX:
             self._forget_heads()
             self._outside = outside
         if self._next_id is None:
@@ -144,33 +187,77 @@ class _Batch:
     """What a transaction is going to write, gathered so that few steps do it."""
 
     connection: sqlite3.Connection
+    next_id: int
+    """Of the next stream that is begun."""
+    heads: dict[Name, _Head | None] = attrs.field(
+        factory=dict[Name, _Head | None], init=False
+    )
+    """Where the streams stand that this batch writes; None: it removes it."""
     _begun: dict[int, Name] = attrs.field(factory=dict[int, Name], init=False)
     _stands: dict[int, tuple[int, bool]] = attrs.field(
         factory=dict[int, tuple[int, bool]], init=False
     )
     """Streams by id: their version and whether they are open."""
-    _events: list[Row] = attrs.field(factory=list[Row], init=False)
+    _events: list[tuple[int, int, str, str]] = attrs.field(
+        factory=list[tuple[int, int, str, str]], init=False
+    )
+    _absent: list[Name] = attrs.field(factory=list[Name], init=False)
     _removed: list[Row] = attrs.field(factory=list[Row], init=False)
 
-    def begin(self, stream: int, name: Name) -> None:
-        """Add a stream that was not there."""
-        self._begun[stream] = name
+    def expect_absent(self, stream: Name) -> None:
+        """Have the batch written at once only if there is no such stream."""
+        self._absent.append(stream)
 
-    def add(self, stream: int, version: int, append: Append) -> None:
-        """Add an append's records, after which the stream is at `version`."""
-        self._stands[stream] = (version, append.stays_open)
-        first = version - len(append.records) + 1
-        for its_version, record in enumerate(append.records, first):
-            self._events.append((stream, its_version, record.kind, record.body))
+    def add(self, head: _Head | None, append: Append) -> int:
+        """Add an append's records; return at what version the stream is after them."""
+        if head is None:
+            head = _Head(id=self.next_id, version=0)
+            self.next_id += 1
+            self._begun[head.id] = append.stream
+        id_, before = head.id, head.version
+        for version, record in enumerate(append.records, before + 1):
+            self._events.append((id_, version, record.kind, record.body))
+        version = before + len(append.records)
+        self.heads[append.stream] = _Head(id_, version)
+        self._stands[id_] = (version, append.stays_open)
+        return version
 
-    def remove(self, stream: int) -> None:
+    def remove(self, stream: Name, head: _Head) -> None:
         """Remove a stream, with what this batch may have added to it."""
-        if stream in self._stands:
-            self.flush()
-        self._removed.append((stream,))
+        if self._stands.pop(head.id, None) is not None:
+            self._events = [event for event in self._events if event[0] != head.id]
+        if self._begun.pop(head.id, None) is None:
+            self._removed.append((head.id,))
+        self.heads[stream] = None
 
-    def flush(self) -> None:
-        """Write what was added so far."""
+    def write_at_once(self, outside: object) -> bool:
+        """Write what was added as a transaction of one statement, or nothing of it.
+
+        Nothing is written when another writer has committed since its count was
+        `outside`, when a stream is there that was to be absent or begun, and when
+        there is nothing to write or too much for one statement; then it returns False.
+        """
+        rows: list[Row]
+        rows = [(id_, None, None, None, None, None, None) for (id_,) in self._removed]
+        rows += [(None, *name, None, None, None, None) for name in self._absent]
+        names = {head.id: name for name, head in self.heads.items() if head}
+        for id_, version, kind, body in self._events:
+            last, is_open = self._stands[id_]
+            stays = is_open if version == last else None
+            rows.append((id_, *names[id_], version, stays, kind, body))
+        if len(rows) == len(self._absent) or len(rows) > ROWS_AT_ONCE_MAX:
+            return False
+        changes = self.connection.total_changes
+        values = [*(value for row in rows for value in row), outside]
+        try:
+            # Of one row of values: `execute` lets go of Python's lock once more.
+            self.connection.executemany(_at_once(len(rows)), (values,))
+        except sqlite3.IntegrityError:
+            return False
+        return self.connection.total_changes != changes
+
+    def write_in_steps(self) -> None:
+        """Write what was added, in the transaction that has been begun."""
         begun: list[Row] = []
         moved: list[Row] = []
         for stream, (version, is_open) in self._stands.items():
@@ -184,8 +271,6 @@ class _Batch:
         self._write(_SQL_BEGIN, begun)
         self._write(_SQL_MOVE, moved)
         self._write(_SQL_EVENTS, self._events)
-        for written in (self._begun, self._stands, self._events, self._removed):
-            written.clear()
 
     def _write(self, statements: dict[int, str], rows: Sequence[Row]) -> None:
         for some in _in_sizes(rows):
@@ -204,8 +289,11 @@ def _in_sizes(rows: Sequence[T]) -> Iterator[Sequence[T]]:
 
 def _for_rows(statement: str, columns: int) -> dict[int, str]:
     """Return the statement for each number of rows, with `{rows}` filled in."""
-    row = f"({', '.join('?' * columns)})"
-    return {size: statement.format(rows=", ".join([row] * size)) for size in ROWS_SIZES}
+    return {size: statement.format(rows=_rows(size, columns)) for size in ROWS_SIZES}
+
+
+def _rows(count: int, columns: int) -> str:
+    return ", ".join([f"({', '.join('?' * columns)})"] * count)
 
 
 # CROSS JOIN keeps SQLite from scanning the streams for the names.
@@ -231,3 +319,38 @@ _SQL_REMOVE: Final = _for_rows("DELETE FROM streams WHERE id IN (VALUES {rows})"
 _SQL_EVENTS: Final = _for_rows(
     "INSERT INTO events (stream, version, kind, body) VALUES {rows}", 4
 )
+_SQL_AT_ONCE: Final = (
+    # A view of the connection's own, and what writing to it does: the file knows
+    # nothing of them.
+    """CREATE TEMP VIEW batch AS SELECT
+        0 AS stream, '' AS category, '' AS key, 0 AS version, 0 AS is_open,
+        '' AS kind, '' AS body""",
+    """CREATE TEMP TRIGGER batch_written INSTEAD OF INSERT ON batch BEGIN
+        SELECT raise(ABORT, 'the stream is there') WHERE NEW.stream IS NULL
+            AND EXISTS (
+                SELECT 1 FROM streams WHERE category = NEW.category AND key = NEW.key
+            );
+        DELETE FROM events WHERE NEW.version IS NULL AND stream = NEW.stream;
+        DELETE FROM streams WHERE NEW.version IS NULL AND id = NEW.stream;
+        INSERT INTO streams (id, category, key, version, is_open)
+            SELECT NEW.stream, NEW.category, NEW.key, NEW.version, NEW.is_open
+            WHERE NEW.is_open IS NOT NULL
+            ON CONFLICT (id) DO UPDATE
+            SET version = excluded.version, is_open = excluded.is_open;
+        INSERT INTO events (stream, version, kind, body)
+            SELECT NEW.stream, NEW.version, NEW.kind, NEW.body
+            WHERE NEW.version IS NOT NULL;
+    END""",
+)
+"""What `_at_once` writes to. A row is an event, the last one of a stream with whether
+that stays open; or, without a version, a stream to be removed; or, without a stream's
+id either, a name that must be free. Those come first, and are begun anew by what comes
+after them; in another order the batch would be refused, since names are unique."""
+
+
+@cache
+def _at_once(rows: int) -> str:
+    return (
+        f"INSERT INTO batch SELECT * FROM (VALUES {_rows(rows, 7)})"
+        " WHERE (SELECT data_version FROM pragma_data_version) = ?"
+    )

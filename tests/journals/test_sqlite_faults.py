@@ -15,6 +15,7 @@ import anyio
 import pytest
 
 from livery.adapters.journals import open_sqlite_journal
+from livery.adapters.journals.sqlite_writes import FILE_LOOK_SECONDS
 from livery.adapters.journals.writes import EVENT_CHARACTERS_MAX
 from livery.ports.required.journal import Journal, JournalUnusable
 
@@ -127,7 +128,7 @@ async def test_a_file_that_was_removed_is_not_written_to(tmp_path: Path) -> None
         path.unlink()
 
         with pytest.raises(JournalUnusable, match="removed under us"):
-            await append(journal, "two")
+            await append_soon_refused(journal)
 
 
 async def test_a_file_that_was_replaced_is_not_written_to(tmp_path: Path) -> None:
@@ -138,7 +139,15 @@ async def test_a_file_that_was_replaced_is_not_written_to(tmp_path: Path) -> Non
         os.replace(tmp_path / "copy", path)
 
         with pytest.raises(JournalUnusable, match="another file has taken its place"):
-            await append(journal, "two")
+            await append_soon_refused(journal)
+
+
+async def append_soon_refused(journal: Journal) -> None:
+    """Append until it is noticed: a batch may rely on another one's look for a while."""
+    until = time.monotonic() + 2 * FILE_LOOK_SECONDS
+    while time.monotonic() < until:
+        await append(journal, "two")
+    await append(journal, "refused at the latest")
 
 
 async def test_an_event_that_is_too_large_is_told(tmp_path: Path) -> None:
