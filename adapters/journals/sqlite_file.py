@@ -32,7 +32,7 @@ LOCK_TRY_SECONDS: Final = 0.02
 """How long SQLite itself waits before we try again. Its own pauses grow to a tenth
 of a second, and a busy neighbour would win every race."""
 WAL_BYTES_KEPT: Final = 16 * 1024 * 1024
-STATEMENTS_CACHED: Final = 192
+STATEMENTS_CACHED: Final = 128
 """More than there are different ones."""
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700

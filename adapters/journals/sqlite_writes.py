@@ -31,9 +31,9 @@ FILE_LOOK_SECONDS: Final = 0.02
 """How long a batch relies on the look of another one that the file is still there."""
 ROWS_SIZES: Final = (128, 64, 32, 16, 8, 4, 2, 1)
 """How many rows a statement takes; a few sizes, so that all stay prepared."""
-ROWS_AT_ONCE_MAX: Final = 128
+ROWS_AT_ONCE_MAX: Final = 48
 """How many rows a batch has at most that is one statement: each number of them is a
-statement of its own, and `STATEMENTS_CACHED` keeps them prepared."""
+statement of its own, and those stay prepared, with memory that grows by the square."""
 
 T = TypeVar("T")
 Row = tuple[object, ...]
@@ -87,8 +87,12 @@ class Writer:
     def _all(
         self, connection: sqlite3.Connection, works: Sequence[Write]
     ) -> list[int | Exception]:
-        answers = self._at_once(connection, works) if self._alone else None
-        return self._in_steps(connection, works) if answers is None else answers
+        try:
+            answers = self._at_once(connection, works) if self._alone else None
+            return self._in_steps(connection, works) if answers is None else answers
+        except BaseException:
+            self._forget()  # Nobody knows what was committed.
+            raise
 
     def _at_once(
         self, connection: sqlite3.Connection, works: Sequence[Write]
@@ -97,8 +101,8 @@ class Writer:
 
         None: it is not, and nothing was written.
         """
-        if any(work.expected and work.stream not in self._heads for work in works):
-            return None
+        # What is expected to be there and is not known may well be there.
+        self._look_up(connection, [work for work in works if work.expected])
         batch, answers = self._gathered(connection, works)
         if not batch.write_at_once(self._outside):
             return None
@@ -128,10 +132,11 @@ class Writer:
         """Know where the streams stand that a batch wrote, once it is committed."""
         self._next_id = batch.next_id
         for stream, head in batch.heads.items():
-            if head is None:
-                self._heads.pop(stream, None)  # Begun and removed: it never was.
-            else:
-                self._heads[stream] = head
+            self._heads.pop(stream, None)
+            if head is not None:
+                self._heads[stream] = head  # The last one: it is in use.
+        while len(self._heads) > HEADS_MAX:
+            del self._heads[next(iter(self._heads))]
 
     def _one(self, batch: "_Batch", work: Write) -> int | Exception:
         name = work.stream
@@ -158,28 +163,29 @@ class Writer:
         """Know where each stream of the batch stands."""
         (outside,) = connection.execute("PRAGMA data_version").fetchone()
         self._alone = outside == self._outside
-        if not self._alone or len(self._heads) > HEADS_MAX:
-            self._forget_heads()
+        if not self._alone:
+            self._forget()
             self._outside = outside
         if self._next_id is None:
             (last,) = connection.execute("SELECT max(id) FROM streams").fetchone()
             self._next_id = (last or 0) + 1
-        unknown = {work.stream for work in works if work.stream not in self._heads}
-        for names in _in_sizes(list(unknown)):
-            self._look_up(connection, names)
+        self._look_up(connection, works)
 
-    def _look_up(self, connection: sqlite3.Connection, names: Sequence[Name]) -> None:
-        rows = [(number, *name) for number, name in enumerate(names)]
-        (found,) = connection.execute(
-            _SQL_HEADS[len(rows)], [value for row in rows for value in row]
-        ).fetchone()
-        for line in (found or "").split():
-            number, id_, version = line.split(":")
-            self._heads[names[int(number)]] = _Head(int(id_), int(version))
-
-    def _forget_heads(self) -> None:
+    def _forget(self) -> None:
         self._heads.clear()
         self._next_id = None
+        self._alone = False
+
+    def _look_up(self, connection: sqlite3.Connection, works: Sequence[Write]) -> None:
+        unknown = {work.stream for work in works if work.stream not in self._heads}
+        for names in _in_sizes(list(unknown)):
+            rows = [(number, *name) for number, name in enumerate(names)]
+            (found,) = connection.execute(
+                _SQL_HEADS[len(rows)], [value for row in rows for value in row]
+            ).fetchone()
+            for line in (found or "").split():
+                number, id_, version = line.split(":")
+                self._heads[names[int(number)]] = _Head(int(id_), int(version))
 
 
 @attrs.define(kw_only=True)
@@ -235,8 +241,28 @@ class _Batch:
 
         Nothing is written when another writer has committed since its count was
         `outside`, when a stream is there that was to be absent or begun, and when
-        there is nothing to write or too much for one statement; then it returns False.
+        there is nothing to write; then it returns False. What is too much for one
+        statement is a few, in a transaction.
         """
+        rows = self._rows_at_once()
+        if len(rows) == len(self._absent):
+            return False
+        before = self.connection.total_changes
+        try:
+            if len(rows) <= ROWS_AT_ONCE_MAX:
+                self._insert(rows, outside)
+            else:
+                self.connection.execute("BEGIN IMMEDIATE")
+                for start in range(0, len(rows), ROWS_AT_ONCE_MAX):
+                    self._insert(rows[start : start + ROWS_AT_ONCE_MAX], outside)
+                self.connection.execute("COMMIT")
+        except sqlite3.IntegrityError:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            return False
+        return self.connection.total_changes != before
+
+    def _rows_at_once(self) -> list[Row]:
         rows: list[Row]
         rows = [(id_, None, None, None, None, None, None) for (id_,) in self._removed]
         rows += [(None, *name, None, None, None, None) for name in self._absent]
@@ -245,16 +271,12 @@ class _Batch:
             last, is_open = self._stands[id_]
             stays = is_open if version == last else None
             rows.append((id_, *names[id_], version, stays, kind, body))
-        if len(rows) == len(self._absent) or len(rows) > ROWS_AT_ONCE_MAX:
-            return False
-        changes = self.connection.total_changes
+        return rows
+
+    def _insert(self, rows: Sequence[Row], outside: object) -> None:
         values = [*(value for row in rows for value in row), outside]
-        try:
-            # Of one row of values: `execute` lets go of Python's lock once more.
-            self.connection.executemany(_at_once(len(rows)), (values,))
-        except sqlite3.IntegrityError:
-            return False
-        return self.connection.total_changes != changes
+        # Of one row of values: `execute` lets go of Python's lock once more.
+        self.connection.executemany(_at_once(len(rows)), (values,))
 
     def write_in_steps(self) -> None:
         """Write what was added, in the transaction that has been begun."""

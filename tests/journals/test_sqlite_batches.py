@@ -12,15 +12,20 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from livery.adapters.journals.records import Record
 from livery.adapters.journals.sqlite_file import JournalFile
-from livery.adapters.journals.sqlite_writes import ROWS_AT_ONCE_MAX, Writer
+from livery.adapters.journals.sqlite_writes import (
+    HEADS_MAX,
+    ROWS_AT_ONCE_MAX,
+    Writer,
+)
 from livery.adapters.journals.waiting import Name
 from livery.adapters.journals.writes import Append, Forget, Write
-from livery.ports.required.journal import StreamMoved
+from livery.ports.required.journal import JournalUnusable, StreamMoved
 
 MEMORY_DISK = Path("/dev/shm")
 Model = dict[Name, list[Record]]
@@ -197,3 +202,34 @@ def test_what_others_wrote_is_not_taken_for_missing(tmp_path: Path) -> None:
 
     moved = (a, 1)
     assert [told(answer) for answer in answers] == [3, moved, moved]
+
+
+def test_what_is_no_longer_known_is_looked_up(tmp_path: Path) -> None:
+    writer = Writer(file=JournalFile(path=tmp_path / "journal.sqlite"))
+    names: list[Name] = [("claims", str(number)) for number in range(HEADS_MAX + 8)]
+    with closing(writer.connect()) as own:
+        writer.run(own, [appended(name, 0, "1") for name in names])
+        again = [appended(names[0], 1, "2"), appended(names[-1], 1, "2")]
+
+        assert writer.run(own, again) == [2, 2]
+        assert writer.run(own, [Forget(stream=names[1], expected=1)]) == [0]
+        assert writer.run(own, [appended(names[1], 0, "anew")]) == [1]
+
+
+def test_a_batch_that_failed_is_not_taken_for_written(tmp_path: Path) -> None:
+    writer = Writer(file=JournalFile(path=tmp_path / "journal.sqlite"))
+    a, b = NAMES[:2]
+    with closing(writer.connect()) as own:
+        for expected in range(3):
+            writer.run(own, [appended(a, expected, "x")])
+        (pages,) = own.execute("PRAGMA page_count").fetchone()
+        own.execute(f"PRAGMA max_page_count = {pages}")
+        large = "y" * 100_000
+        with pytest.raises(JournalUnusable):
+            writer.run(own, [appended(a, 3, large), appended(b, 0, large)])
+        own.execute(f"PRAGMA max_page_count = {2**30}")
+
+        assert writer.run(own, [appended(b, 0, "z"), appended(a, 3, "z")]) == [1, 4]
+        bodies = own.execute("SELECT body FROM events ORDER BY position").fetchall()
+
+    assert [body for (body,) in bodies] == ["x", "x", "x", "z", "z"]
