@@ -248,16 +248,30 @@ def decide(admission: Admission, command: Command) -> tuple[Event, ...]:
     Raises:
         AdmissionIsShut, NeverFits, TicketTaken: As they say.
     """
+    return settled(admission, command)[0]
+
+
+def settled(
+    admission: Admission, command: Command
+) -> tuple[tuple[Event, ...], Admission]:
+    """Return what happens next, as `decide` does, and the admission after it.
+
+    To decide is to go through what happens, so the state comes with it at no cost.
+
+    Raises:
+        AdmissionIsShut, NeverFits, TicketTaken: As they say.
+    """
     late = _timed_out(admission, command.at)
     admission = DECIDER.replay(late, admission)
     first = _decide_first(admission, command)
     admission = DECIDER.replay(first, admission)
-    admitted = _admit(admission, command.at)
+    admitted, admission = _admit(admission, command.at)
     if not isinstance(command, Join):
-        return (*late, *first, *admitted)
+        return (*late, *first, *admitted), admission
     # Who would not wait at all is told so at once.
-    admission = DECIDER.replay(admitted, admission)
-    return (*late, *first, *admitted, *_timed_out(admission, command.at))
+    refused = _timed_out(admission, command.at)
+    admission = DECIDER.replay(refused, admission)
+    return (*late, *first, *admitted, *refused), admission
 
 
 def evolve(admission: Admission, event: Event) -> Admission:
@@ -351,7 +365,7 @@ def _timed_out(admission: Admission, at: Instant) -> tuple[Event, ...]:
     )
 
 
-def _admit(admission: Admission, at: Instant) -> tuple[Event, ...]:
+def _admit(admission: Admission, at: Instant) -> tuple[tuple[Event, ...], Admission]:
     """Admit in order; behind one that does not fit, others pass `OVERTAKEN_MAX` times."""
     events: tuple[Event, ...] = ()
     while not admission.shut:
@@ -361,7 +375,7 @@ def _admit(admission: Admission, at: Instant) -> tuple[Event, ...]:
         admitted = TicketAdmitted(ticket=ticket, at=at)
         admission = evolve(admission, admitted)
         events = (*events, admitted)
-    return events
+    return events, admission
 
 
 def _next(admission: Admission) -> Ticket | None:

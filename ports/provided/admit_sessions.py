@@ -14,7 +14,6 @@ import anyio
 import attrs
 
 from ...domain.admissions import (
-    DECIDER,
     Admission,
     AdmissionFull,
     AdmissionIsShut,
@@ -27,6 +26,7 @@ from ...domain.admissions import (
     SetCapacity,
     Shut,
     Ticket,
+    settled,
 )
 from ...domain.deciders import Instant
 from ..required.clock import Clock
@@ -106,10 +106,10 @@ class AdmitSessions:
 
     def leave(self, ticket: Ticket) -> None:
         """Give the ticket's place back, or its place in the queue."""
-        if self._line.pop(ticket, None) is None:
-            self._carry_out(Leave(ticket=ticket, at=self._now()))
-        else:
+        if self._line.pop(ticket, None) is not None:
             self._wake(ticket)
+        elif self._admission.holds(ticket) or self._waits(ticket):
+            self._carry_out(Leave(ticket=ticket, at=self._now()))
 
     def shut(self) -> None:
         """Admit nobody any more."""
@@ -138,8 +138,7 @@ class AdmitSessions:
             self._decide(Join(ticket=ticket, patience_seconds=until - now, at=now))
 
     def _decide(self, command: Command) -> None:
-        events = DECIDER.decide(self._admission, command)
-        self._admission = DECIDER.replay(events, self._admission)
+        events, self._admission = settled(self._admission, command)
         for event in events:
             match event:
                 case AdmissionShut():

@@ -22,7 +22,7 @@ from ..required.journal import Journal, StreamMoved, place_stream
 from .carry_out import Standing, carry_out, read_state
 
 CATEGORY: Final = "places"
-HAD_SECONDS_MAX: Final = 1.0
+HAD_SECONDS_MAX: Final = 3.0
 """How long a process hands a place on to itself before it has to go round."""
 
 
