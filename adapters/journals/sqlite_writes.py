@@ -32,8 +32,10 @@ FILE_LOOK_SECONDS: Final = 0.02
 ROWS_SIZES: Final = (128, 64, 32, 16, 8, 4, 2, 1)
 """How many rows a statement takes; a few sizes, so that all stay prepared."""
 ROWS_AT_ONCE_MAX: Final = 48
-"""How many rows a batch has at most that is one statement: each number of them is a
-statement of its own, and those stay prepared, with memory that grows by the square."""
+"""How many rows a batch has at most that is one statement."""
+ROWS_FILLED: Final = 4
+"""To a multiple of it such a batch is filled with rows that say nothing: statements stay
+prepared, each with what it wrote last."""
 
 T = TypeVar("T")
 Row = tuple[object, ...]
@@ -273,7 +275,8 @@ class _Batch:
             rows.append((id_, *names[id_], version, stays, kind, body))
         return rows
 
-    def _insert(self, rows: Sequence[Row], outside: object) -> None:
+    def _insert(self, rows: list[Row], outside: object) -> None:
+        rows += [(None,) * COLUMNS_AT_ONCE] * (-len(rows) % ROWS_FILLED)
         values = [*(value for row in rows for value in row), outside]
         # Of one row of values: `execute` lets go of Python's lock once more.
         self.connection.executemany(_at_once(len(rows)), (values,))
@@ -369,10 +372,12 @@ that stays open; or, without a version, a stream to be removed; or, without a st
 id either, a name that must be free. Those come first, and are begun anew by what comes
 after them; in another order the batch would be refused, since names are unique."""
 
+COLUMNS_AT_ONCE: Final = 7
+
 
 @cache
 def _at_once(rows: int) -> str:
     return (
-        f"INSERT INTO batch SELECT * FROM (VALUES {_rows(rows, 7)})"
+        f"INSERT INTO batch SELECT * FROM (VALUES {_rows(rows, COLUMNS_AT_ONCE)})"
         " WHERE (SELECT data_version FROM pragma_data_version) = ?"
     )
