@@ -107,7 +107,10 @@ class Outside:
     _numbers: Counter[str] = attrs.field(factory=Counter[str], init=False)
     faults: list[str] = attrs.field(factory=list[str])
     """Broken rules, as they were seen."""
-    trace: list[tuple[float, str]] = attrs.field(factory=list[tuple[float, str]])
+    moments: list[float] = attrs.field(factory=list[float])
+    notes: list[str] = attrs.field(factory=list[str])
+    """What happened, each at its moment. No pairs: they would be looked through by the
+    collector, and a large story has millions."""
 
     @property
     def now(self) -> float:
@@ -199,7 +202,8 @@ class Outside:
         return claims.DECIDER.replay(self.ledger.get(("claims", claim), ()))
 
     def note(self, what: str) -> None:
-        self.trace.append((self.clock.monotonic(), what))
+        self.moments.append(self.clock.monotonic())
+        self.notes.append(what)
 
     def broken(self, rule: int, what: str) -> None:
         self.note(f"RULE {rule}: {what}")
@@ -471,16 +475,26 @@ class SimulatedSandbox:
             return Ended(how=Exited(0))
         program = PurePosixPath(argv[3]).name.partition("-")[0]
         words = argv[4:]
-        told = await (
-            self._supervise(words, command.stdin)
-            if program == "supervisor"
-            else self._archive(words)
-        )
-        return _printed(json.dumps(told).encode())
+        if program == "archive":
+            return _told(self._archive(words))
+        if (seconds := self._waits(words)) is not None:
+            await self.outside.clock.sleep(seconds)
+            self.process.step()
+        return _told(self._supervise(words, command.stdin))
 
-    async def _supervise(
-        self, words: tuple[str, ...], stdin: bytes
-    ) -> dict[str, object]:
+    def _waits(self, words: tuple[str, ...]) -> float | None:
+        """Return how long the supervisor waits before it answers, if it does."""
+        question, folder = words[0], words[1]
+        if question == "stop":
+            return self.outside.chance.between("stop", 0, 2)
+        run = self.box.runs.get(folder)
+        if question != "status" or run is None or isinstance(run, str):
+            return None
+        left = min(run.ends_at, run.stopped_at, self.box.gone_at) - self.outside.now
+        patience = float(words[3]) if "--wait" in words else 0.0
+        return min(patience, max(left, 0.0))
+
+    def _supervise(self, words: tuple[str, ...], stdin: bytes) -> dict[str, object]:
         question, folder = words[0], words[1]
         if question == "launch":
             now = self.outside.now
@@ -488,18 +502,10 @@ class SimulatedSandbox:
         if question == "forbid":
             return self.box.forbid(folder, self.outside.now)
         if question == "stop":
-            await self.outside.clock.sleep(self.outside.chance.between("stop", 0, 2))
-            self.process.step()
             return self.box.stop(folder, self.outside.now)
-        patience = float(words[3]) if "--wait" in words else 0.0
-        run = self.box.runs.get(folder)
-        if run is not None and not isinstance(run, str):
-            left = min(run.ends_at, run.stopped_at, self.box.gone_at) - self.outside.now
-            await self.outside.clock.sleep(min(patience, max(left, 0.0)))
-            self.process.step()
         return self.box.state(folder, self.outside.now)
 
-    async def _archive(self, words: tuple[str, ...]) -> dict[str, object]:
+    def _archive(self, words: tuple[str, ...]) -> dict[str, object]:
         if words[0] == "pack":
             self._must_be_still("exported")
             self.box.files[words[2]] = self.box.packed(self.outside.now)
@@ -602,6 +608,10 @@ class SimulatedSandbox:
 
 def _lost() -> Ended:
     return Ended(how=Lost("it is gone"))
+
+
+def _told(answer: dict[str, object]) -> Ended:
+    return _printed(json.dumps(answer).encode())
 
 
 def _printed(content: bytes) -> Ended:

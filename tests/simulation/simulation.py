@@ -89,7 +89,8 @@ class Story:
     @property
     def told(self) -> str:
         """The story in lines, for whoever has to find out what went wrong."""
-        trace = (f"{moment:.3f} {what}" for moment, what in self.outside.trace)
+        happened = zip(self.outside.moments, self.outside.notes, strict=True)
+        trace = (f"{moment:.3f} {what}" for moment, what in happened)
         return "\n".join((f"seed {self.seed}", *trace, *self.faults))
 
     @property
