@@ -119,11 +119,16 @@ class SandboxProgram:
         )
         if output_bytes_max is not None:
             command = attrs.evolve(command, output_bytes_max=output_bytes_max)
-        return await self._exec(command)
+        ended = await self.sandbox.exec(command)
+        return await self._run_again(command, ended) if _is_bad(ended) else ended
 
     async def _exec(self, command: Command) -> Ended:
         """Run it on the Python that was found, or where that is gone on the worker's."""
         ended = await self.sandbox.exec(command)
+        return await self._run_again(command, ended) if _is_bad(ended) else ended
+
+    async def _run_again(self, command: Command, ended: Ended) -> Ended:
+        """Run a command on the worker's Python that did not start on the one found."""
         if isinstance(ended.how, NotStarted):
             again = attrs.evolve(command, argv=(WORKERS_PYTHON, *command.argv[1:]))
             other = await self.sandbox.exec(again)
@@ -243,6 +248,10 @@ def words_from(ended: Ended) -> Words:
     if not isinstance(words, dict):
         raise Unreadable("its answer is no JSON object")
     return cast("Words", words)  # JSON knows text keys alone
+
+
+def _is_bad(ended: Ended) -> bool:
+    return isinstance(ended.how, NotStarted | Lost)
 
 
 def _told(ended: Ended) -> str:

@@ -11,7 +11,7 @@ of it, and what has not started by then is forbidden for good.
 import base64
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Literal, assert_never
 
 import anyio
@@ -42,7 +42,13 @@ from .run_receipts import (
     Vanished,
     state_from,
 )
-from .sandbox_programs import RuntimeMissing, SandboxProgram, Unreadable, Words
+from .sandbox_programs import (
+    RuntimeMissing,
+    SandboxProgram,
+    Unreadable,
+    Words,
+    words_from,
+)
 
 __all__ = [
     "LaunchFailed",
@@ -57,11 +63,9 @@ __all__ = [
 
 ASK_SECONDS = 60.0
 """How long one question to the supervisor may take, beside what it waits for."""
-POLL_SECONDS_FIRST = 5.0
-POLL_SECONDS_MAX = 45.0
+POLL_SECONDS = 45.0
 """A poll waits in the sandbox, so that an end is told at once however long it may wait;
 but not the minute of silence after which many proxies cut a connection."""
-POLL_GROWTH = 3.0
 FAILURES_MAX = 8
 """Failed questions in a row before the fault is passed on."""
 RETRY_SECONDS_FIRST = 0.2
@@ -175,7 +179,10 @@ class SandboxSession:
         longest = timeout_seconds + grace_seconds
         for seconds in (longest + LATE_SECONDS, longest + END_MARGIN_SECONDS):
             with anyio.move_on_after(begun + seconds - anyio.current_time()):
-                return await self._over(run)
+                while True:
+                    state = await self._ask(run, "status", wait_seconds=POLL_SECONDS)
+                    if (receipt := _receipt_of(run, state)) is not None:
+                        return receipt
             if (await self._sandbox.status()).liveness is Liveness.FROZEN:
                 raise self._program.failed("wait for a run", "it is frozen")
         with anyio.move_on_after(grace_seconds + STOP_MARGIN_SECONDS + ASK_SECONDS):
@@ -183,15 +190,6 @@ class SandboxSession:
             if (receipt := _receipt_of(run, state)) is not None:
                 return receipt
         raise RunStuck(run, anyio.current_time() - begun)
-
-    async def _over(self, run: RunId) -> Receipt:
-        """Ask until the run is over."""
-        poll_seconds = POLL_SECONDS_FIRST
-        while True:
-            state = await self._ask(run, "status", wait_seconds=poll_seconds)
-            if (receipt := _receipt_of(run, state)) is not None:
-                return receipt
-            poll_seconds = min(poll_seconds * POLL_GROWTH, POLL_SECONDS_MAX)
 
     async def run_to_end(
         self, run: RunId, command: Command, *, stdin_path: str | None = None
@@ -227,11 +225,13 @@ class SandboxSession:
             FileMissing: Nothing was captured.
         """
         path = f"{self._folder(run)}/{stream}"
-        try:
-            await self._sandbox.stat(path)
-        except FileMissing:
-            path = f"{path}.head"
-        async with self._sandbox.get(path) as chunks:
+        async with AsyncExitStack() as stack:
+            try:
+                opened = self._sandbox.get(path)
+                chunks = await stack.enter_async_context(opened)
+            except FileMissing:
+                opened = self._sandbox.get(f"{path}.head")
+                chunks = await stack.enter_async_context(opened)
             yield chunks
 
     def _folder(self, run: RunId) -> str:
@@ -270,10 +270,11 @@ class SandboxSession:
         until = anyio.current_time() + timeout_seconds
         for failures in range(1, self._failures_max + 1):
             try:
-                told = await self._program.ask(
+                # No call of `ask`: each call that waits here does so for all the run.
+                ended = await self._program.run(
                     question, self._folder(run), *words, timeout_seconds=timeout_seconds
                 )
-                return state_from(run, told)
+                return state_from(run, words_from(ended))
             except (SandboxFailed, Unreadable) as fault:
                 is_late = anyio.current_time() >= until
                 if failures == self._failures_max or is_late:
