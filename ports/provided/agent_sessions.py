@@ -66,6 +66,8 @@ from .carry_out import (
 )
 from .check_tools import CheckTools, check_honoured
 from .json_texts import to_json
+from .keyed_locks import KeyedLocks
+from .latch import Latch
 from .lent_uses import LentUses, Use
 from .open_session import OpenSession
 from .outfit import Outfit
@@ -116,6 +118,8 @@ class AgentSessions:
     _open: dict[AgentSessionId, OpenSession] = attrs.field(
         factory=dict[AgentSessionId, OpenSession], init=False
     )
+    _intents: KeyedLocks = attrs.field(factory=KeyedLocks, init=False)
+    """Held for a session while it is found out who runs what of it."""
     _shut: anyio.Event = attrs.field(factory=anyio.Event, init=False)
     _told: list[Callable[[AgentSessionId], None]] = attrs.field(
         factory=list[Callable[[AgentSessionId], None]], init=False
@@ -228,7 +232,11 @@ class AgentSessions:
         digest = digest or request_digest(parameters)
         standing = await self.known(session)
         if standing.state.activations.of(digest) is None:
-            await self._start(session, standing, digest, parameters, model_prefix)
+            begun = await self._begun(
+                session, standing, digest, parameters, model_prefix
+            )
+            if begun is not None:
+                await self._run(session, *begun, fresh=True)
         return await self._ending(session, digest)
 
     async def close(
@@ -409,7 +417,7 @@ class AgentSessions:
             await opened.reached.wait()
             return
         # A run that is just being begun is waited for; no other begins any more.
-        async with opened.intent:
+        async with self._intents.holding(session):
             await opened.stop_run()
             standing = await self.standing(session)
             is_ours = not await self._is_elsewhere(standing.state)
@@ -420,15 +428,15 @@ class AgentSessions:
             reason = "the server shuts down"
             await self.sandboxes.release(opened.seeded, opened.grant, reason=reason)
 
-    async def _start(
+    async def _begun(
         self,
         session: AgentSessionId,
         standing: Standing[AgentSession],
         digest: RequestDigest,
         parameters: Mapping[str, Json],
         model_prefix: str,
-    ) -> None:
-        """Write the intent, unless there is one by now, and run it when it is ours."""
+    ) -> tuple[OpenSession, Activation] | None:
+        """Write the intent, unless there is one by now; return what is ours to run."""
         activate = Activate(
             request=digest,
             run=to_run_id(session, digest),
@@ -442,18 +450,18 @@ class AgentSessions:
         except Refusal:  # What was seen last may have been long ago.
             standing = await self.standing(session)
             if standing.state.activations.of(digest) is not None:
-                return
+                return None
             DECIDER.decide(standing.state, activate)
         try:
             opened = await self._opened(session, standing)
         except SandboxLost as lost:
             await self._start_without(session, standing, activate, lost)
-            return
+            return None
         self.harness.check(_request(opened, parameters))
-        async with opened.intent:
+        async with self._intents.holding(session):
             standing = opened.standing
             if standing.state.activations.of(digest) is not None:
-                return
+                return None
             if self._shut.is_set():
                 raise AdmissionIsShut(ticket=Ticket(session))
             if opened.grant.tokens_lost:
@@ -462,9 +470,9 @@ class AgentSessions:
             activation = standing.state.activations.of(digest)
             assert activation is not None, "it was just written, by us or another"
             if standing.state.holder != self.holders.own or opened.running is not None:
-                return
+                return None
             opened.running = digest
-        await self._run(session, opened, activation, fresh=True)
+        return opened, activation
 
     async def _start_without(
         self,
@@ -731,10 +739,10 @@ class AgentSessions:
         fresh: bool,
     ) -> None:
         """Run the activation here, or take it over, and write its ending down."""
-        opened.ended = anyio.Event()
+        opened.ended = Latch()
         try:
             with anyio.CancelScope() as opened.scope:
-                ending = await self._ran(session, opened, activation, fresh=fresh)
+                ending = await self._ran(opened, activation, fresh=fresh)
                 await self._end(session, opened, activation, ending)
             if opened.scope.cancelled_caught:
                 await self._stop_run(session, opened, activation)
@@ -745,21 +753,26 @@ class AgentSessions:
             opened.running = opened.scope = None
             opened.ended.set()
 
-    async def _ran(
+    def _ran(
+        self, opened: OpenSession, activation: Activation, *, fresh: bool
+    ) -> Awaitable[Ending]:
+        """Run the activation with all that it needs within its reach."""
+        if self.outfit is None:
+            return self.activate_harness(_attempt(opened, activation, fresh=fresh))
+        return self._ran_in(self.outfit, opened, activation, fresh=fresh)
+
+    async def _ran_in(
         self,
-        session: AgentSessionId,
+        outfit: Outfit,
         opened: OpenSession,
         activation: Activation,
         *,
         fresh: bool,
     ) -> Ending:
-        """Run the activation with all that it needs within its reach."""
         attempt = _attempt(opened, activation, fresh=fresh)
-        if self.outfit is None:
-            return await self.activate_harness(attempt)
         is_reached = False
         try:
-            async with self.outfit.reach(
+            async with outfit.reach(
                 opened.seeded,
                 opened.grant,
                 opened.sandbox,

@@ -14,15 +14,15 @@ import attrs
 
 _Waiting = deque[anyio.Event]
 """The turns of those who wait for a key that somebody holds, in order."""
+_Held = dict[Hashable, _Waiting | None]
+"""The keys that somebody holds; None: nobody has waited, as nearly always."""
 
 
 @attrs.frozen
 class KeyedLocks:
     """The locks of one process."""
 
-    _held: dict[Hashable, _Waiting] = attrs.field(
-        factory=dict[Hashable, _Waiting], init=False
-    )
+    _held: _Held = attrs.field(factory=dict[Hashable, _Waiting | None], init=False)
 
     def __len__(self) -> int:
         """Return how many keys are in use."""
@@ -30,8 +30,7 @@ class KeyedLocks:
 
     def users(self, key: Hashable) -> int:
         """Return how many hold or await the key's lock."""
-        waiting = self._held.get(key)
-        return 0 if waiting is None else 1 + len(waiting)
+        return 1 + len(self._held[key] or ()) if key in self._held else 0
 
     def holding(self, key: Hashable) -> AbstractAsyncContextManager[None]:
         """Hold the key's lock inside the block."""
@@ -42,14 +41,16 @@ class KeyedLocks:
 class _Holding(AbstractAsyncContextManager[None]):
     """A class, and no generator: it is entered several times in an episode."""
 
-    held: dict[Hashable, _Waiting]
+    held: _Held
     key: Hashable
 
     async def __aenter__(self) -> None:
-        waiting = self.held.get(self.key)
-        if waiting is None:
-            self.held[self.key] = deque()
+        if self.key not in self.held:
+            self.held[self.key] = None
             return
+        waiting = self.held[self.key]
+        if waiting is None:
+            waiting = self.held[self.key] = deque()
         turn = anyio.Event()
         waiting.append(turn)
         try:

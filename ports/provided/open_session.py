@@ -9,6 +9,7 @@ from ...domain.digests import RequestDigest
 from ..required.sandbox import Sandbox
 from .activate_harness import Equipment
 from .carry_out import Standing
+from .latch import Latch
 from .lent_uses import Use
 from .session_grants import SessionGrant
 
@@ -24,15 +25,13 @@ class OpenSession:
     lent_use: Use | None = None
     """How its use of a lent sandbox stood when it began here."""
     equipment: Equipment = attrs.field(factory=Equipment)
-    reached: anyio.Event = attrs.field(factory=anyio.Event)
+    reached: Latch = attrs.field(factory=Latch)
     """Set when its setup here is over, whether it came to something or not."""
-    intent: anyio.Lock = attrs.field(factory=lambda: anyio.Lock(fast_acquire=True))
-    """Held while it is found out who runs what."""
     running: RequestDigest | None = None
     """The request that a task of this process is running."""
     scope: anyio.CancelScope | None = None
     """Cancels what is under way here: the setup, or the activation."""
-    ended: anyio.Event = attrs.field(factory=anyio.Event)
+    ended: Latch = attrs.field(factory=Latch)
     """Set when the activation that runs here has its ending."""
 
     def learned(self, standing: Standing[AgentSession]) -> None:

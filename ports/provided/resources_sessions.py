@@ -9,7 +9,7 @@ saving results, so grading waits for the call under way, and a later one is refu
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -394,15 +394,15 @@ class ResourcesSessions:
             and not self.grade.looks_inside(task)
         )
 
-    async def _graded(
+    def _graded(
         self,
         session: ResourcesSessionId,
         task: Task,
         turn: Turn,
         opened: OpenResources,
         stillness: Stillness,
-    ) -> Mapping[str, Json]:
-        return await self.grade(
+    ) -> Awaitable[Mapping[str, Json]]:
+        return self.grade(
             session=str(session),
             episode=episode_of(opened.standing.state),
             task=task,

@@ -10,7 +10,7 @@ Where several processes may be asked for it, one has it in hand.
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from functools import cached_property
 from typing import Final
 
@@ -113,9 +113,9 @@ class RunEpisode:
     holders: Holders | None = None
     """Where other processes may be asked for the same episode."""
 
-    async def __call__(
+    def __call__(
         self, episode: EpisodeId, task: Task, *, scope: anyio.CancelScope | None = None
-    ) -> Row:
+    ) -> Coroutine[object, None, Row]:
         """Run the episode to its end and return its row.
 
         Cancelling `scope` ends it early: cleaned up, with the failure `cancelled`.
@@ -132,8 +132,7 @@ class RunEpisode:
             stream=episode_stream(self.run, episode.key),
             scope=scope or anyio.CancelScope(),
         )
-        with logged_as(episode=episode.key):
-            return await running.to_the_end()
+        return running.to_the_end()
 
     def session(
         self, participant: Participant, episode: EpisodeId, queued_at: Instant
@@ -161,15 +160,16 @@ class _Running:
 
     async def to_the_end(self) -> Row:
         failure: Failure | None = None
-        try:
-            with self.scope:
-                failure = await self._act()
-            if self.scope.cancelled_caught:
-                failure = self._failure(CANCELLED, "the run was stopped")
-        except anyio.get_cancelled_exc_class():
-            await self._end(self._failure(CANCELLED, "the caller went away"))
-            raise
-        return await self._end(failure)
+        with logged_as(episode=self.episode.key):
+            try:
+                with self.scope:
+                    failure = await self._act()
+                if self.scope.cancelled_caught:
+                    failure = self._failure(CANCELLED, "the run was stopped")
+            except anyio.get_cancelled_exc_class():
+                await self._end(self._failure(CANCELLED, "the caller went away"))
+                raise
+            return await self._end(failure)
 
     async def _act(self) -> Failure | None:
         """Go through the stages; return the failure that ended them, if one did."""
@@ -260,13 +260,16 @@ class _Running:
             count_whole_turn(self.seconds, self.standing.state, turn)
         return turn
 
-    async def _acted(self) -> Turn:
+    def _acted(self) -> Awaitable[Turn]:
         """Have the agent act, in one activation or step by step."""
-        asked = self.task.responses_create_params
         if self.use.max_steps is None:
-            return await self._activate(asked)
+            return self._activate(self.task.responses_create_params)
+        return self._acted_in_steps(self.use.max_steps)
+
+    async def _acted_in_steps(self, max_steps: int) -> Turn:
+        asked = self.task.responses_create_params
         steps = [to_turn(step) for step in self.standing.state.steps]
-        while not (steps and await self._is_over(steps, self.use.max_steps)):
+        while not (steps and await self._is_over(steps, max_steps)):
             turn = await self._activate(next_request(asked, steps))
             note = NoteStep(number=len(steps), step=from_turn(turn), at=self._now())
             await self._do(note)
