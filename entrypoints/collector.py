@@ -19,7 +19,11 @@ from typing import Final
 import attrs
 
 YOUNG: Final = 50_000
-"""How many more objects than before a young pass waits for."""
+"""How many more objects than before a young pass waits for, at least."""
+YOUNG_MOST: Final = 500_000
+YOUNG_SHARE_BYTES: Final = 2048
+"""In between it waits for one more for each so many bytes held. Where much is open, what
+an episode makes is in use for longer, and a pass that comes early finds it in use."""
 GROWTH: Final = 1.5
 """How many times as much memory as after the last one an older pass waits for."""
 GROWTH_BYTES_LEAST: Final = 256 * 2**20
@@ -27,9 +31,6 @@ GROWTH_BYTES_LEAST: Final = 256 * 2**20
 _STATM: Final = Path("/proc/self/statm")
 """In pages: all addresses, and second what of them is in memory (proc(5))."""
 _NEVER: Final = 2**31 - 1
-_RARELY: Final = (YOUNG, _NEVER, _NEVER)
-_NEXT: Final = (YOUNG, 0, 0)
-"""Has the next pass be an older one."""
 
 
 @contextmanager
@@ -38,7 +39,7 @@ def collected_rarely() -> Generator[None]:
     before, growth = gc.get_threshold(), _Growth()
     gc.freeze()
     gc.callbacks.append(growth.seen)
-    gc.set_threshold(*_RARELY)
+    gc.set_threshold(YOUNG, _NEVER, _NEVER)
     try:
         yield
     finally:
@@ -60,8 +61,11 @@ def held_bytes() -> int:
     return pages * resource.getpagesize()
 
 
-def _limit() -> float:
-    held = held_bytes()
+def _young(held: int) -> int:
+    return min(max(YOUNG, held // YOUNG_SHARE_BYTES), YOUNG_MOST)
+
+
+def _limit(held: int) -> float:
     return max(held * GROWTH, held + GROWTH_BYTES_LEAST)
 
 
@@ -69,14 +73,14 @@ def _limit() -> float:
 class _Growth:
     """Sees each pass, and has an older one follow when there is more memory than that."""
 
-    limit: float = attrs.field(factory=_limit)
+    limit: float = attrs.field(factory=lambda: _limit(held_bytes()))
 
     def seen(self, phase: str, about: dict[str, int]) -> None:
         """Take note of a pass, as `gc.callbacks` has it."""
         if phase != "stop":
             return
+        held = held_bytes()
         if about["generation"] > 0:
-            self.limit = _limit()
-            gc.set_threshold(*_RARELY)
-        elif held_bytes() > self.limit:
-            gc.set_threshold(*_NEXT)
+            self.limit = _limit(held)
+        older = 0 if held > self.limit else _NEVER  # 0: the next pass is an older one.
+        gc.set_threshold(_young(held), older, older)

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from livery.entrypoints import collector
-from livery.entrypoints.collector import GROWTH_BYTES_LEAST, YOUNG, collected_rarely
+from livery.entrypoints.collector import (
+    GROWTH_BYTES_LEAST,
+    YOUNG,
+    YOUNG_MOST,
+    YOUNG_SHARE_BYTES,
+    collected_rarely,
+)
 
 from ..simulation.growth import played
 
@@ -26,7 +32,7 @@ class Ring:
 def pass_young() -> None:
     """Make and drop enough objects for a young pass, and for one that follows it."""
     for _ in range(2):
-        kept: list[list[int]] = [[] for _ in range(2 * YOUNG)]
+        kept: list[list[int]] = [[] for _ in range(2 * gc.get_threshold()[0])]
         del kept
 
 
@@ -75,6 +81,20 @@ def test_what_is_old_is_looked_through_when_the_process_has_grown(
         assert left_again() is not None
 
     assert (is_left, is_freed) == (True, True)
+
+
+def test_a_young_pass_waits_for_more_in_a_larger_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[int] = []
+    larger = 2 * YOUNG * YOUNG_SHARE_BYTES
+    for held in (0, larger, 100 * larger):
+        monkeypatch.setattr(collector, "held_bytes", lambda held=held: held)
+        with collected_rarely():
+            pass_young()
+            waits.append(gc.get_threshold()[0])
+
+    assert waits == [YOUNG, 2 * YOUNG, YOUNG_MOST]
 
 
 def test_the_collector_is_as_before_after_the_block() -> None:
