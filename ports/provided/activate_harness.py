@@ -228,17 +228,25 @@ class ActivateHarness:
         session = self._session(sandbox)
         await session.make_ready()
         try:
-            return await self._run_out(attempt, session, launch, launch.run)
+            unbegun = await self._begun(attempt, session, launch.run)
+            if unbegun is not None:
+                return unbegun, None
+            receipt = await session.wait(
+                _run_id(attempt),
+                timeout_seconds=launch.run.timeout_seconds,
+                grace_seconds=GRACE_SECONDS,
+            )
+            return await self._ended(attempt, session, receipt, launch)
         except SandboxFailed as fault:
             if not fault.from_inside:
                 raise
             # All was well until the harness began, and nothing else was in there.
             return Capture(how=ExitUnknown(fault.reason)), None
 
-    async def _run_out(
-        self, attempt: Attempt, session: SandboxSession, launch: Launch, run: Run
-    ) -> tuple[Capture, Stillness | None]:
-        """Begin the run, or find it again, and wait for its end."""
+    async def _begun(
+        self, attempt: Attempt, session: SandboxSession, run: Run
+    ) -> Capture | None:
+        """Begin the run, or find it again; tell of one that never began."""
         if attempt.fresh:
             launched = await session.launch(
                 _run_id(attempt),
@@ -253,12 +261,17 @@ class ActivateHarness:
             state = await session.forbid(_run_id(attempt))
             if isinstance(state, run_receipts.Forbidden | run_receipts.Absent):
                 reason = "it had not begun when the process that asked for it was ended"
-                return Capture(how=None, stopped=True, reason=reason), None
-        receipt = await session.wait(
-            _run_id(attempt),
-            timeout_seconds=run.timeout_seconds,
-            grace_seconds=GRACE_SECONDS,
-        )
+                return Capture(how=None, stopped=True, reason=reason)
+        return None
+
+    async def _ended(
+        self,
+        attempt: Attempt,
+        session: SandboxSession,
+        receipt: Receipt,
+        launch: Launch,
+    ) -> tuple[Capture, Stillness | None]:
+        """Return what a run that is over left."""
         if isinstance(receipt.how, NotStarted) and receipt.how.no_program:
             raise CommandMissing(self.harness.name, receipt.how.reason)
         capture = await self._of_receipt(attempt, session, receipt, launch)
