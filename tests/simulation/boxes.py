@@ -79,6 +79,8 @@ class Box:
     dies_at: float
     late: bool
     """Made when nobody waited for it any more."""
+    word: str
+    """What its claim is called where chance is asked, as `Outside.word` has it."""
     on_start: Callable[[str], None]
     end: str = "it is gone"
     """How its provider tells of an end that nobody asked for."""

@@ -153,7 +153,8 @@ class Outside:
     def make(
         self, label: ClaimLabel, spec: SandboxSpec, now: float, *, late: bool = False
     ) -> Box:
-        name = f"box {self.word(label.claim)}"
+        word = self.word(label.claim)
+        name = f"box {word}"
         box = Box(
             number=len(self.boxes),
             claim=label.claim,
@@ -162,6 +163,7 @@ class Outside:
             expires_at=now + spec.lifetime_seconds,
             dies_at=NEVER,
             late=late,
+            word=word,
             on_start=self.note_start,
         )
         fate = self.chance.mishap(
@@ -441,7 +443,7 @@ class SimulatedSandbox:
         return self.process.outside
 
     async def exec(self, command: Command) -> Ended:
-        question = f"exec {self.outside.word(self.box.claim)}"
+        question = f"exec {self.box.word}"
         await self.process.travel(question)
         if not self.box.alive(self.outside.now):
             return _lost()
@@ -571,11 +573,9 @@ class SimulatedSandbox:
         return FileStat(kind=FileKind.FILE, size=size, mode=0o600)
 
     async def status(self) -> Status:
-        await self.process.travel(f"status {self.outside.word(self.box.claim)}")
+        await self.process.travel(f"status {self.box.word}")
         alive = self.box.alive(self.outside.now)
-        if self.process.mishap(
-            f"status {self.outside.word(self.box.claim)}", "wrong state"
-        ):
+        if self.process.mishap(f"status {self.box.word}", "wrong state"):
             return Status(liveness=Liveness.UNKNOWN if alive else Liveness.RUNNING)
         return Status(liveness=Liveness.RUNNING if alive else Liveness.ENDED)
 
@@ -593,7 +593,7 @@ class SimulatedSandbox:
 
     async def _reach(self, operation: str, *besides: str) -> str | None:
         """Get there; return what else goes wrong than a cut."""
-        question = f"{operation} {self.outside.word(self.box.claim)}"
+        question = f"{operation} {self.box.word}"
         await self.process.travel(question)
         if not self.box.alive(self.outside.now):
             raise SandboxLost(PROVIDER, self.box.name, "it is gone")
