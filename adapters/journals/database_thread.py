@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thread with one database connection, which answers many askers at once.
 
-Whoever asks hands over a piece of work and waits. What is asked in one round of the
-event loop goes to the thread together; that takes all that is waiting, runs it as one
-batch, and wakes the loop once for all of them. So what a batch costs but once (a commit,
-a wake-up) is shared by those who ask at the same time, and nobody waits for company.
+Whoever asks hands over a piece of work and waits. What is asked goes to the thread
+together, once a round of the event loop brings no more; the thread takes all that is
+waiting, runs it as one batch, and wakes the loop once for all of them. So what a batch
+costs but once (a commit, a wake-up) is shared by those who ask at the same time, those
+whom a batch woke go on together, and nobody waits for company while the loop is idle.
 
 An asker that gives up either takes its work back before the thread has it, or
 waits for the batch to end: afterwards it is settled whether it was done.
@@ -26,6 +27,8 @@ BATCH_MAX: Final = 256
 """How many pieces of work go to the thread together; a batch takes no more once it has
 so many. How many may wait has no bound of its own: there is one for each task that asks,
 and no task asks twice at once."""
+ROUNDS_MAX: Final = 16
+"""For how many rounds of the loop a batch is gathered, however many more come."""
 END_SECONDS_MAX: Final = 5.0
 
 W = TypeVar("W")
@@ -84,7 +87,7 @@ class DatabaseThread(Generic[C, W, R]):
     answered: Callable[[W, R], None] = lambda _work, _answer: None
     """Told on the event loop of each answer, also where the asker gave up."""
     _round: list[_Job[W, R]] = attrs.field(factory=list["_Job[W, R]"], init=False)
-    """What was asked in this round of the loop."""
+    """What was asked in these rounds of the loop."""
     _queue: "SimpleQueue[list[_Job[W, R]] | None]" = attrs.field(
         factory=SimpleQueue["list[_Job[W, R]] | None"], init=False
     )
@@ -152,8 +155,17 @@ class DatabaseThread(Generic[C, W, R]):
             raise AssertionError(f"{self.name} was asked after it was closed")
         if not self._round:
             assert self._loop is not None, "who asks has opened it"
-            self._loop.call_soon(self._pass_on)
+            self._loop.call_soon(self._gather, 0, ROUNDS_MAX)
         self._round.append(job)
+
+    def _gather(self, before: int, rounds: int) -> None:
+        """Pass on what was asked, once a round has brought no more."""
+        now = len(self._round)
+        if before < now < BATCH_MAX and rounds:
+            assert self._loop is not None, "who asks has opened it"
+            self._loop.call_soon(self._gather, now, rounds - 1)
+        else:
+            self._pass_on()
 
     def _pass_on(self) -> None:
         for start in range(0, len(self._round), BATCH_MAX):
