@@ -27,8 +27,8 @@ BATCH_MAX: Final = 256
 """How many pieces of work go to the thread together; a batch takes no more once it has
 so many. How many may wait has no bound of its own: there is one for each task that asks,
 and no task asks twice at once."""
-ROUNDS_MAX: Final = 16
-"""For how many rounds of the loop a batch is gathered, however many more come."""
+GATHER_SECONDS_MAX: Final = 0.005
+"""For how long a batch is gathered while each round of the loop brings more."""
 END_SECONDS_MAX: Final = 5.0
 
 W = TypeVar("W")
@@ -155,15 +155,16 @@ class DatabaseThread(Generic[C, W, R]):
             raise AssertionError(f"{self.name} was asked after it was closed")
         if not self._round:
             assert self._loop is not None, "who asks has opened it"
-            self._loop.call_soon(self._gather, 0, ROUNDS_MAX)
+            until = self._loop.time() + GATHER_SECONDS_MAX
+            self._loop.call_soon(self._gather, 0, until)
         self._round.append(job)
 
-    def _gather(self, before: int, rounds: int) -> None:
+    def _gather(self, before: int, until: float) -> None:
         """Pass on what was asked, once a round has brought no more."""
+        assert self._loop is not None, "who asks has opened it"
         now = len(self._round)
-        if before < now < BATCH_MAX and rounds:
-            assert self._loop is not None, "who asks has opened it"
-            self._loop.call_soon(self._gather, now, rounds - 1)
+        if before < now < BATCH_MAX and self._loop.time() < until:
+            self._loop.call_soon(self._gather, now, until)
         else:
             self._pass_on()
 

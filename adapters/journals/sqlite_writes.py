@@ -33,6 +33,8 @@ ROWS_SIZES: Final = (128, 64, 32, 16, 8, 4, 2, 1)
 """How many rows a statement takes; a few sizes, so that all stay prepared."""
 ROWS_AT_ONCE_MAX: Final = 48
 """How many rows a batch has at most that is one statement."""
+CHARACTERS_AT_ONCE_MAX: Final = 256 * 1024
+"""How much such a batch says at most: SQLite copies it once more on the way."""
 ROWS_FILLED: Final = 4
 """To a multiple of it such a batch is filled with rows that say nothing: statements stay
 prepared, each with what it wrote last."""
@@ -151,7 +153,9 @@ class Writer:
             )
         match work:
             case Forget():
-                if head is not None:
+                if head is None:
+                    batch.expect_absent(name)
+                else:
                     batch.remove(name, head)
                 return 0
             case Append(records=()):
@@ -243,11 +247,12 @@ class _Batch:
 
         Nothing is written when another writer has committed since its count was
         `outside`, when a stream is there that was to be absent or begun, and when
-        there is nothing to write; then it returns False. What is too much for one
-        statement is a few, in a transaction.
+        there is nothing to write or very much; then it returns False. What is too
+        many rows for one statement is a few, in a transaction.
         """
         rows = self._rows_at_once()
-        if len(rows) == len(self._absent):
+        said = sum(len(body) for _, _, _, body in self._events)
+        if len(rows) == len(self._absent) or said > CHARACTERS_AT_ONCE_MAX:
             return False
         before = self.connection.total_changes
         try:

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from livery.adapters.journals.records import Record
 from livery.adapters.journals.sqlite_file import JournalFile
 from livery.adapters.journals.sqlite_writes import (
+    CHARACTERS_AT_ONCE_MAX,
     HEADS_MAX,
     ROWS_AT_ONCE_MAX,
     Writer,
@@ -34,10 +35,11 @@ NAMES: tuple[Name, ...] = tuple(
     (category, key) for category in ("claims", "places") for key in "abc"
 )
 MANY = ROWS_AT_ONCE_MAX // 2 + 1
+AS_IF_ABSENT = -1000
 
 records = st.builds(Record, kind=st.sampled_from("kl"), body=st.sampled_from("xy"))
 several = st.lists(records, max_size=3).map(tuple) | st.just((Record("k", "x"),) * MANY)
-off = st.sampled_from([0] * 8 + [1, -1])
+off = st.sampled_from([0] * 8 + [1, -1, AS_IF_ABSENT])
 plans = st.lists(
     st.tuples(
         st.sampled_from(NAMES), off, st.none() | several | several, st.booleans()
@@ -54,14 +56,14 @@ def carried_out(model: Model, plan: Plan) -> tuple[list[Write], list[object]]:
     answers: list[object] = []
     for name, off, added, stays_open in plan:
         standing = model.get(name, [])
-        expected = len(standing) + off
+        expected = max(len(standing) + off, 0)
         work: Write = Forget(stream=name, expected=expected)
         if added is not None:
             work = Append(
                 stream=name, expected=expected, records=added, stays_open=stays_open
             )
         works.append(work)
-        if off:
+        if expected != len(standing):
             answers.append((name, len(standing)))
         elif added is None:
             model.pop(name, None)
@@ -192,7 +194,12 @@ def test_what_others_wrote_is_not_taken_for_missing(tmp_path: Path) -> None:
     file = JournalFile(path=tmp_path / "journal.sqlite")
     writer, other = Writer(file=file), Writer(file=file)
     a, b, c = NAMES[:3]
-    works = [appended(b, 2, "3"), appended(a, 0), appended(a, 0, "again")]
+    works: list[Write] = [
+        appended(b, 2, "3"),
+        appended(a, 0),
+        appended(a, 0, "again"),
+        Forget(stream=a, expected=0),
+    ]
     with closing(writer.connect()) as own, closing(other.connect()) as of_other:
         other.run(of_other, [appended(a, 0, "1"), appended(b, 0, "1", "2")])
         writer.run(own, [appended(c, 0, "1")])
@@ -201,7 +208,37 @@ def test_what_others_wrote_is_not_taken_for_missing(tmp_path: Path) -> None:
         answers = writer.run(own, works)
 
     moved = (a, 1)
-    assert [told(answer) for answer in answers] == [3, moved, moved]
+    assert [told(answer) for answer in answers] == [3, moved, moved, moved]
+
+
+def test_a_living_stream_that_is_not_known_is_not_taken_for_forgotten(
+    tmp_path: Path,
+) -> None:
+    file = JournalFile(path=tmp_path / "journal.sqlite")
+    writer, other = Writer(file=file), Writer(file=file)
+    a, b = NAMES[:2]
+    works: list[Write] = [appended(b, 2, "3"), Forget(stream=a, expected=0)]
+    with closing(writer.connect()) as own, closing(other.connect()) as of_other:
+        other.run(of_other, [appended(a, 0, "1")])
+        writer.run(own, [appended(b, 0, "1")])
+        writer.run(own, [appended(b, 1, "2")])
+
+        answers = writer.run(own, works)
+
+    assert [told(answer) for answer in answers] == [3, (a, 1)]
+
+
+def test_a_batch_that_says_very_much_is_written_too(tmp_path: Path) -> None:
+    writer = Writer(file=JournalFile(path=tmp_path / "journal.sqlite"))
+    a = NAMES[0]
+    large = "y" * (CHARACTERS_AT_ONCE_MAX + 1)
+    with closing(writer.connect()) as own:
+        writer.run(own, [appended(a, 0, "x")])
+        writer.run(own, [appended(a, 1, "x")])
+        assert writer.run(own, [appended(a, 2, large)]) == [3]
+        (size,) = own.execute("SELECT max(length(body)) FROM events").fetchone()
+
+    assert size == len(large)
 
 
 def test_what_is_no_longer_known_is_looked_up(tmp_path: Path) -> None:
