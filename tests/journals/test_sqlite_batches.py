@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from livery.adapters.journals.records import Record
-from livery.adapters.journals.sqlite_file import JournalFile
-from livery.adapters.journals.sqlite_writes import (
+from livery.adapters.journals.sqlite_batches import (
     CHARACTERS_AT_ONCE_MAX,
-    HEADS_MAX,
     ROWS_AT_ONCE_MAX,
-    Writer,
 )
+from livery.adapters.journals.sqlite_file import JournalFile
+from livery.adapters.journals.sqlite_writes import HEADS_MAX, Writer
 from livery.adapters.journals.waiting import Name
 from livery.adapters.journals.writes import Append, Forget, Write
 from livery.ports.required.journal import JournalUnusable, StreamMoved
