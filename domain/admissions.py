@@ -148,6 +148,7 @@ Event = (
     | TicketTimedOut
     | AdmissionShut
 )
+Events = tuple[Event, ...]
 
 
 @attrs.frozen(kw_only=True)
@@ -251,27 +252,16 @@ def decide(admission: Admission, command: Command) -> tuple[Event, ...]:
     return settled(admission, command)[0]
 
 
-def settled(
-    admission: Admission, command: Command
-) -> tuple[tuple[Event, ...], Admission]:
-    """Return what happens next, as `decide` does, and the admission after it.
-
-    To decide is to go through what happens, so the state comes with it at no cost.
-
-    Raises:
-        AdmissionIsShut, NeverFits, TicketTaken: As they say.
-    """
+def settled(admission: Admission, command: Command) -> tuple[Events, Admission]:
+    """Return what `decide` does, or raise it, and the admission that comes of it."""
     late = _timed_out(admission, command.at)
     admission = DECIDER.replay(late, admission)
     first = _decide_first(admission, command)
     admission = DECIDER.replay(first, admission)
     admitted, admission = _admit(admission, command.at)
-    if not isinstance(command, Join):
-        return (*late, *first, *admitted), admission
     # Who would not wait at all is told so at once.
-    refused = _timed_out(admission, command.at)
-    admission = DECIDER.replay(refused, admission)
-    return (*late, *first, *admitted, *refused), admission
+    refused = _timed_out(admission, command.at) if isinstance(command, Join) else ()
+    return (*late, *first, *admitted, *refused), DECIDER.replay(refused, admission)
 
 
 def evolve(admission: Admission, event: Event) -> Admission:
@@ -367,11 +357,8 @@ def _timed_out(admission: Admission, at: Instant) -> tuple[Event, ...]:
 
 def _admit(admission: Admission, at: Instant) -> tuple[tuple[Event, ...], Admission]:
     """Admit in order; behind one that does not fit, others pass `OVERTAKEN_MAX` times."""
-    events: tuple[Event, ...] = ()
-    while not admission.shut:
-        ticket = _next(admission)
-        if ticket is None:
-            break
+    events: Events = ()
+    while not admission.shut and (ticket := _next(admission)) is not None:
         admitted = TicketAdmitted(ticket=ticket, at=at)
         admission = evolve(admission, admitted)
         events = (*events, admitted)

@@ -8,7 +8,7 @@ stop, and that cannot be gone on with is followed by the next attempt at once.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 import anyio
@@ -50,9 +50,9 @@ class Progress:
 class RunsEpisodes(Protocol):
     """Runs one episode after the other: in this process, or at a server."""
 
-    async def __call__(
+    def __call__(
         self, episode: EpisodeId, task: Task, *, scope: anyio.CancelScope | None = None
-    ) -> Row:
+    ) -> Awaitable[Row]:
         """Run the episode to its end and return its row; `scope` ends it early."""
         ...
 
