@@ -355,7 +355,7 @@ def _timed_out(admission: Admission, at: Instant) -> tuple[Event, ...]:
     )
 
 
-def _admit(admission: Admission, at: Instant) -> tuple[tuple[Event, ...], Admission]:
+def _admit(admission: Admission, at: Instant) -> tuple[Events, Admission]:
     """Admit in order; behind one that does not fit, others pass `OVERTAKEN_MAX` times."""
     events: Events = ()
     while not admission.shut and (ticket := _next(admission)) is not None:

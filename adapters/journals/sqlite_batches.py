@@ -91,10 +91,10 @@ class Batch:
         there is nothing to write or very much; then it returns False. What is too
         many rows for one statement is a few, in a transaction.
         """
-        rows = self._rows_at_once()
         said = sum(len(body) for _, _, _, body in self._events)
-        if len(rows) == len(self._absent) or said > CHARACTERS_AT_ONCE_MAX:
+        if not (self._events or self._removed) or said > CHARACTERS_AT_ONCE_MAX:
             return False
+        rows = self._rows_at_once()
         before = self.connection.total_changes
         try:
             if len(rows) <= ROWS_AT_ONCE_MAX:

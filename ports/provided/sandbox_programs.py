@@ -119,6 +119,7 @@ class SandboxProgram:
         )
         if output_bytes_max is not None:
             command = attrs.evolve(command, output_bytes_max=output_bytes_max)
+        # No call of `_exec`: each call that waits here does so for all of a run.
         ended = await self.sandbox.exec(command)
         return await self._run_again(command, ended) if _is_bad(ended) else ended
 
