@@ -10,13 +10,21 @@ import anyio
 import anyio.to_thread
 import attrs
 import pytest
+from anyio.lowlevel import checkpoint
 
-from livery.adapters.journals.database_thread import BATCH_MAX, DatabaseThread
+from livery.adapters.journals.database_thread import (
+    BATCH_MAX,
+    GATHER_SECONDS_MAX,
+    DatabaseThread,
+)
+from livery.adapters.virtual_clock import VirtualClock, leaping_loop
 from livery.ports.required.journal import JournalUnusable
 
 pytestmark = pytest.mark.anyio
 
 PATIENCE_SECONDS = 60
+ROUNDS = 20
+"""Of the loop, each of which brings work: fewer than a batch takes."""
 
 
 @attrs.define
@@ -94,6 +102,26 @@ async def test_a_batch_has_a_bound() -> None:
         stable.let.set()
 
     assert [len(batch) for batch in stable.batches] == [1, BATCH_MAX, 3]
+
+
+def test_a_batch_is_not_gathered_for_ever() -> None:
+    clock, stable = VirtualClock(), Stable()
+    stable.let.set()
+
+    async def ask_in_each_round() -> None:
+        async with opened(stable) as thread:
+            for number in range(ROUNDS):
+                thread.post(number, lambda _: None)
+                await checkpoint()
+            clock.move_to(clock.monotonic() + GATHER_SECONDS_MAX)
+            thread.post(ROUNDS, lambda _: None)
+            await checkpoint()
+            # The loop stands, so that no round can be the one that brings no more.
+            assert stable.begun.acquire(timeout=PATIENCE_SECONDS)
+
+    anyio.run(ask_in_each_round, backend_options={"loop_factory": leaping_loop(clock)})
+
+    assert len(stable.batches[0]) >= ROUNDS, "while the clock stood still it was one"
 
 
 async def test_what_is_cancelled_before_its_turn_is_not_done() -> None:
