@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An agent server as the environment sees it."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -47,6 +48,8 @@ _NEEDED: Final = (
     "tools",
 )
 """What a Responses object has, by its readers."""
+_SENDABLE: Final = re.compile(r"[ -~]*")
+"""What a header can hold."""
 _WORDS: Final = frozenset(outcome.value for outcome in Outcome)
 _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "incomplete": Outcome.INCOMPLETE,
@@ -103,8 +106,8 @@ class HttpAgent:
         path = f"{episode_prefix(episode)}{capture}/v1/responses"
         jar = self._jars.get(session)
         reply = await self.server.post(_ACTIVATE, path, parameters, cookies=jar)
-        if reply.cookies and session in self._jars:
-            self._jars[session] = reply.cookies
+        if session in self._jars:
+            self._jars[session] |= reply.cookies
         missing = [name for name in _NEEDED if name not in reply.body]
         if missing or not isinstance(reply.body["output"], list):
             words = ", ".join(missing) or "a list as its output"
@@ -131,7 +134,11 @@ class HttpAgent:
             stillness=None,
             handed_back=None
             if not isinstance(cookies, Mapping)
-            else {name: str(value) for name, value in cookies.items()},
+            else {
+                name: str(value)
+                for name, value in cookies.items()
+                if _SENDABLE.fullmatch(name) and _SENDABLE.fullmatch(str(value))
+            },
         )
 
     async def about(self) -> AboutAgent:

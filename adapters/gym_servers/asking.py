@@ -6,6 +6,7 @@ Whether asking again can help is told by the status alone: 408, 425, 429 and all
 """
 
 import json
+import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -44,6 +45,7 @@ Jar = dict[str, str]
 """Cookies, by name."""
 
 _AGAIN: Final = (408, 425, 429)
+_ESCAPE: Final = "\\u"
 _KINDS: Final[Mapping[str, FailureKind]] = {
     "admission_shut": SHUTDOWN,
     "capacity_exhausted": PROVIDER_QUOTA_EXHAUSTED,
@@ -144,6 +146,10 @@ class GymServer:
                     until = anyio.current_time() + self.reach_seconds
                 if anyio.current_time() + PAUSE_SECONDS > until:
                     raise self._unreached(step, fault) from fault
+            except aiohttp.ClientError as fault:
+                # Another protocol, an encoding that was not asked for, a head too long.
+                told = f"{self.url} gave an answer that cannot be read: {_line(fault)}"
+                raise step.failed(told, terminal=True) from fault
             await anyio.sleep(PAUSE_SECONDS)
 
     async def _once(
@@ -169,9 +175,8 @@ class GymServer:
 
     def _unreached(self, step: Step, fault: aiohttp.ClientError) -> ParticipantFailed:
         connect = isinstance(fault, aiohttp.ClientConnectorError)
-        told = f"{type(fault).__name__}: {fault}".rstrip(": ")
         return step.failed(
-            f"{self.url} cannot be reached: {told}",
+            f"{self.url} cannot be reached: {_line(fault)}",
             kind=TRANSPORT_UNREACHABLE if connect else TRANSPORT_PEER_DROP,
             terminal=False,
         )
@@ -229,21 +234,52 @@ async def _read(step: Step, answer: aiohttp.ClientResponse) -> bytes:
     return bytes(found)
 
 
+def _line(fault: aiohttp.ClientError) -> str:
+    """Return a fault in one line: some show what came below their words."""
+    told = str(
+        fault.message if isinstance(fault, aiohttp.ClientResponseError) else fault
+    )
+    return f"{type(fault).__name__}: {' '.join(told.split())}".rstrip(": ")
+
+
 def _object(step: Step, text: bytes) -> Body:
     try:
-        found: object = json.loads(text)
-    except ValueError as error:
-        raise step.failed(f"its answer is no JSON: {error}", terminal=True) from error
+        found = _parsed(text)
+    except (ValueError, RecursionError) as error:
+        why = error if isinstance(error, ValueError) else "it is nested too deeply"
+        raise step.failed(f"its answer is no JSON: {why}", terminal=True) from error
     if not isinstance(found, dict):
         raise step.failed("its answer is no JSON object", terminal=True)
     return cast("Body", found)
 
 
+def _parsed(text: bytes) -> object:
+    """Return the value of a JSON text; what is returned can be written down again."""
+    words = text.decode(json.detect_encoding(text), "replace")
+    found: object = json.loads(words, parse_constant=_no_number, parse_float=_number)
+    if _ESCAPE not in words:
+        return found
+    # Half a character, as programs cut texts, can be escaped and not be written.
+    again = json.dumps(found, ensure_ascii=False)
+    whole = again.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return found if again == whole else json.loads(whole)
+
+
+def _no_number(word: str) -> object:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _number(word: str) -> float:
+    if math.isfinite(number := float(word)):
+        return number
+    raise ValueError(f"{word[:40]} is beyond what a number can be")
+
+
 def _told(text: bytes) -> tuple[str, str]:
     """Return the detail and the kind of an error's body, as far as it has them."""
     try:
-        found: object = json.loads(text)
-    except ValueError:
+        found = _parsed(text)
+    except (ValueError, RecursionError):
         found = text.decode(errors="replace")
     kind = ""
     if isinstance(found, dict):

@@ -130,7 +130,7 @@ class HttpResources:
             ParticipantFailed: No verdict came of it.
         """
         if handed_back is not None:
-            self._jars[session] = dict(handed_back)
+            self._jars[session] = {**self._jars.get(session, {}), **handed_back}
         headers = {OUTCOME_HEADER: turn.outcome.value}
         if turn.upstream_failed:
             headers[UPSTREAM_HEADER] = "true"

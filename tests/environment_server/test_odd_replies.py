@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replies that no server should give: each is a typed failure, and all are closed."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from starlette.responses import JSONResponse, Response
+
+from .good_partners import World, fleet, response
+from .test_episodes import failure, result
+
+pytestmark = pytest.mark.anyio
+
+DEEP = b'{"a":' + b"[" * 100_000
+HALF = "\ud83d"
+"""Half a character, as a text that was cut by JavaScript may end."""
+
+ODD: dict[str, Callable[[], Response]] = {
+    "in an encoding that nobody asked for": lambda: Response(
+        b"junk", headers={"content-encoding": "br"}
+    ),
+    "with a head that is too long": lambda: JSONResponse({}, headers={"x": "y" * 9000}),
+    "nested too deeply": lambda: Response(DEEP),
+    "nested too deeply, and an error": lambda: Response(DEEP, 500),
+    "with what is no number": lambda: Response(b'{"reward": 1.0, "a": NaN}'),
+    "with a number that has no end": lambda: Response(b'{"reward": 1, "a": -1e999}'),
+}
+
+
+@pytest.mark.parametrize("reply", ODD.values(), ids=ODD)
+@pytest.mark.parametrize(
+    ("path", "stage"),
+    [
+        ("/seed_session", "seed"),
+        ("/agent_sessions", "agent"),
+        ("/responses", "agent"),
+        ("/verify", "verification"),
+    ],
+)
+async def test_an_odd_reply_is_told_as_one_and_everybody_is_closed(
+    path: str, stage: str, reply: Callable[[], Response]
+) -> None:
+    world = World()
+    world.answers[path] = reply
+    async with fleet(world) as it:
+        failed = failure(await it.run())
+
+        assert failed["stage"] == stage
+        assert "unexpected" not in str(failed["failure_reason"])
+        assert {*world.seeded} == {*world.closed}
+        assert it.one.kept_nothing
+
+
+@pytest.mark.parametrize("reply", ODD.values(), ids=ODD)
+async def test_an_odd_reply_to_the_agent_s_close_leaves_nothing_of_the_resources(
+    reply: Callable[[], Response],
+) -> None:
+    world = World()
+    world.answers["/agent_sessions/close"] = reply
+    async with fleet(world) as it:
+        failed = failure(await it.run())
+
+        assert failed["failure_kind"] == "session_release_failed"
+        assert {*world.seeded} == {*world.closed}
+        assert it.one.kept_nothing
+
+
+async def test_half_a_character_in_a_reply_is_replaced_and_the_work_is_graded() -> None:
+    world = World()
+    content = [{"type": "output_text", "text": f"cut {HALF}"}]
+    said = {"type": "message", "role": "assistant", "content": content}
+    written = json.dumps(response(said)).encode()
+    assert rb"\ud83d" in written
+    world.answers["/responses"] = lambda: Response(written)
+    async with fleet(world) as it:
+        found = result(await it.run())
+
+        assert found["reward"] == 1.0
+        told = json.dumps(found["response"], ensure_ascii=False)
+        assert "cut \N{REPLACEMENT CHARACTER}" in told
+
+
+async def test_cookies_that_cannot_be_sent_are_not_handed_on() -> None:
+    world = World()
+    world.answers["/agent_sessions/close"] = lambda: JSONResponse(
+        {
+            "agent_session_id": world.seeded[0],
+            "agent_observations": None,
+            "resources_cookies": {"r": "a\r\nb: c", "b\nad": "x", "good": "value"},
+        }
+    )
+    async with fleet(world) as it:
+        found = result(await it.run())
+
+        assert found["reward"] == 1.0
+        [verify] = [a for a in world.resources.asked if a.path.endswith("/verify")]
+        assert 'good="value"' in verify.headers["cookie"]
+
+
+async def test_a_cookie_that_was_set_at_the_seed_alone_is_sent_to_the_end() -> None:
+    world = World()
+
+    def seeded() -> Response:
+        asked = world.agent.asked[-1].body
+        reply = JSONResponse({"agent_session_id": asked["agent_session_id"]})
+        reply.set_cookie("engine", "seven")
+        return reply
+
+    def acted() -> Response:
+        reply = JSONResponse(response())
+        reply.set_cookie("a", "session")
+        return reply
+
+    world.answers["/agent_sessions"] = seeded
+    world.answers["/responses"] = acted
+    async with fleet(world) as it:
+        result(await it.run())
+
+        [close] = [a for a in world.agent.asked if a.path.endswith("/close")]
+        assert 'engine="seven"' in close.headers["cookie"]
+        assert 'a="session"' in close.headers["cookie"]
