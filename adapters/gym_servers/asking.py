@@ -6,11 +6,10 @@ Whether asking again can help is told by the status alone: 408, 425, 429 and all
 """
 
 import json
-import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Final
 
 import aiohttp
 import anyio
@@ -28,6 +27,7 @@ from ...domain.failures import (
     TRANSPORT_UNREACHABLE,
     FailureKind,
 )
+from ...ports.provided.json_texts import from_json
 from ...ports.required.participants import ParticipantFailed
 from .reach import (
     CONNECT_SECONDS,
@@ -45,7 +45,6 @@ Jar = dict[str, str]
 """Cookies, by name."""
 
 _AGAIN: Final = (408, 425, 429)
-_ESCAPE: Final = "\\u"
 _KINDS: Final[Mapping[str, FailureKind]] = {
     "admission_shut": SHUTDOWN,
     "capacity_exhausted": PROVIDER_QUOTA_EXHAUSTED,
@@ -244,47 +243,23 @@ def _line(fault: aiohttp.ClientError) -> str:
 
 def _object(step: Step, text: bytes) -> Body:
     try:
-        found = _parsed(text)
-    except (ValueError, RecursionError) as error:
-        why = error if isinstance(error, ValueError) else "it is nested too deeply"
-        raise step.failed(f"its answer is no JSON: {why}", terminal=True) from error
-    if not isinstance(found, dict):
+        found = from_json(text)
+    except ValueError as error:
+        raise step.failed(f"its answer is no JSON: {error}", terminal=True) from error
+    if not isinstance(found, Mapping):
         raise step.failed("its answer is no JSON object", terminal=True)
-    return cast("Body", found)
-
-
-def _parsed(text: bytes) -> object:
-    """Return the value of a JSON text; what is returned can be written down again."""
-    words = text.decode(json.detect_encoding(text), "replace")
-    found: object = json.loads(words, parse_constant=_no_number, parse_float=_number)
-    if _ESCAPE not in words:
-        return found
-    # Half a character, as programs cut texts, can be escaped and not be written.
-    again = json.dumps(found, ensure_ascii=False)
-    whole = again.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return found if again == whole else json.loads(whole)
-
-
-def _no_number(word: str) -> object:
-    raise ValueError(f"{word} is not JSON")
-
-
-def _number(word: str) -> float:
-    if math.isfinite(number := float(word)):
-        return number
-    raise ValueError(f"{word[:40]} is beyond what a number can be")
+    return found
 
 
 def _told(text: bytes) -> tuple[str, str]:
     """Return the detail and the kind of an error's body, as far as it has them."""
     try:
-        found = _parsed(text)
-    except (ValueError, RecursionError):
+        found = from_json(text)
+    except ValueError:
         found = text.decode(errors="replace")
     kind = ""
-    if isinstance(found, dict):
-        known = cast("Mapping[str, object]", found)
-        kind, found = str(known.get("kind", "")), known.get("detail", known)
+    if isinstance(found, Mapping):
+        kind, found = str(found.get("kind", "")), found.get("detail", found)
     detail = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
     if len(detail) > DETAIL_CHARACTERS_MAX:
         detail = f"{detail[:DETAIL_CHARACTERS_MAX]}… ({len(detail)} characters)"

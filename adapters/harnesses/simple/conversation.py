@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is said between a model, its tools and us, in items of the Responses API."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, Protocol
 
 import attrs
 
 from ....domain.digests import Json
+from ....ports.provided.json_texts import from_json
 from ....ports.required.faults import Fault
 
 Item = Mapping[str, Json]
@@ -98,7 +98,7 @@ def arguments_of(call: Item) -> Mapping[str, Json] | str:
     """Return the arguments of a call, or what is wrong with them."""
     written = call.get("arguments")
     try:
-        found: Json = json.loads(written) if isinstance(written, str) else written
+        found = from_json(written) if isinstance(written, str) else written
     except ValueError as error:
         return f"The arguments are no JSON: {error}."
     return found if isinstance(found, Mapping) else "The arguments are no JSON object."

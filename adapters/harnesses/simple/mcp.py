@@ -6,18 +6,21 @@ A reply may be JSON or a stream of events; a server may give a session, or none.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 import aiohttp
 import attrs
 
 from ....domain.digests import Json
+from ....ports.provided.json_texts import from_json
 from ....ports.required.harness import ToolAccess
 from .conversation import ToolsFailed
 
 VERSION: Final = "2025-06-18"
 SESSION_HEADER: Final = "mcp-session-id"
 PAGES_MAX: Final = 100
+INVALID_PARAMS: Final = -32602
+"""The error that some servers answer instead of a result that is one."""
 REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
@@ -64,10 +67,18 @@ class McpServer:
         Raises:
             ToolsFailed: The server cannot be asked.
         """
-        told = await self._ask("tools/call", {"name": name, "arguments": arguments})
+        method = "tools/call"
+        reply = await self._reply(method, {"name": name, "arguments": arguments})
+        error = reply.get("error")
+        if isinstance(error, Mapping) and error.get("code") == INVALID_PARAMS:
+            # No such tool, or not with these arguments: the model's to mend.
+            return str(error.get("message") or "These parameters are refused."), True
+        told = self._result(method, reply)
         content = told.get("content")
         texts = [
-            str(part["text"]) if part.get("type") == "text" else json.dumps(part)
+            str(part.get("text", ""))
+            if part.get("type") == "text"
+            else json.dumps(part)
             for part in (content if isinstance(content, list) else ())
             if isinstance(part, Mapping)
         ]
@@ -76,19 +87,26 @@ class McpServer:
     async def _ask(
         self, method: str, parameters: Mapping[str, Json]
     ) -> Mapping[str, Json]:
+        return self._result(method, await self._reply(method, parameters))
+
+    async def _reply(
+        self, method: str, parameters: Mapping[str, Json]
+    ) -> Mapping[str, Json]:
         self._number += 1
         number = self._number
         replies = await self._post(
             {"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}
         )
         for reply in replies:
-            if reply.get("id") != number:
-                continue
-            result = reply.get("result")
-            if isinstance(result, Mapping):
-                return result
-            raise self._failed(f"{method}: {json.dumps(reply.get('error'))}")
+            if reply.get("id") == number:
+                return reply
         raise self._failed(f"{method} has no answer")
+
+    def _result(self, method: str, reply: Mapping[str, Json]) -> Mapping[str, Json]:
+        result = reply.get("result")
+        if isinstance(result, Mapping):
+            return result
+        raise self._failed(f"{method}: {json.dumps(reply.get('error'))}")
 
     async def _post(self, body: Mapping[str, Json]) -> Sequence[Mapping[str, Json]]:
         headers = {
@@ -131,7 +149,7 @@ class McpServer:
 def _messages(text: bytes, kind: str) -> Sequence[Mapping[str, Json]]:
     """Return the messages of a reply; `ValueError` for what holds none that is JSON."""
     if kind != "text/event-stream":
-        return _objects(json.loads(text)) if text.strip() else ()
+        return _objects(from_json(text)) if text.strip() else ()
     found: list[Mapping[str, Json]] = []
     for event in text.decode().replace("\r\n", "\n").split("\n\n"):
         lines = [
@@ -140,10 +158,10 @@ def _messages(text: bytes, kind: str) -> Sequence[Mapping[str, Json]]:
             if line.startswith("data:")
         ]
         if lines:
-            found += _objects(json.loads("\n".join(lines)))
+            found += _objects(from_json("\n".join(lines)))
     return found
 
 
-def _objects(value: object) -> list[Mapping[str, Json]]:
-    listed = cast("list[object]", value) if isinstance(value, list) else [value]
-    return [cast("Mapping[str, Json]", one) for one in listed if isinstance(one, dict)]
+def _objects(value: Json) -> list[Mapping[str, Json]]:
+    listed = value if isinstance(value, list) else [value]
+    return [one for one in listed if isinstance(one, Mapping)]

@@ -7,13 +7,14 @@ prompt that is too long for the model is told apart from a server that fails.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 import aiohttp
 import anyio
 import attrs
 
 from ....domain.digests import Json
+from ....ports.provided.json_texts import from_json
 from ....ports.required.harness import HarnessRequest
 from .chat import from_chat, to_chat
 from .config import ModelApi, SimpleConfig
@@ -24,6 +25,7 @@ PAUSE_SECONDS: Final = 0.5
 """Before the second attempt; doubled each time."""
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 DETAIL_CHARACTERS_MAX: Final = 500
+COVER: Final = b"***"
 _TOO_LONG: Final = (
     "context_length_exceeded",
     "maximum context length",
@@ -117,16 +119,23 @@ class ModelPolicy:
                 found += chunk
                 if len(found) > ANSWER_BYTES_MAX:
                     raise self._failed(f"it is over {ANSWER_BYTES_MAX} bytes")
-            return answer.status, bytes(found)
+            return answer.status, self._covered(bytes(found))
 
     def _object(self, text: bytes) -> Mapping[str, Json]:
         try:
-            found: object = json.loads(text)
+            found = from_json(text)
         except ValueError as error:
             raise self._failed(f"it is no JSON: {error}") from error
-        if not isinstance(found, dict):
+        if not isinstance(found, Mapping):
             raise self._failed("it is no JSON object")
-        return cast("Mapping[str, Json]", found)
+        return found
+
+    def _covered(self, text: bytes) -> bytes:
+        """Cover the credential, which some servers repeat when they refuse it."""
+        secret = self.config.credential or ""
+        for spelling in {secret, json.dumps(secret)[1:-1]} - {""}:
+            text = text.replace(spelling.encode(), COVER)
+        return text
 
     def _refused(self, status: int, text: bytes) -> ModelFailed:
         detail = text.decode(errors="replace")[:DETAIL_CHARACTERS_MAX]

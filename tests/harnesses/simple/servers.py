@@ -126,6 +126,11 @@ class Servers:
                 result = {"tools": [self._described("lift")]}
             case "tools/call" if body["params"]["name"] == "broken":
                 return self._told(body, {"error": {"code": -1, "message": "broken"}})
+            case "tools/call" if "wrong" in body["params"]["arguments"]:
+                error = {"code": -32602, "message": "wrong is unknown"}
+                return self._told(body, {"error": error})
+            case "tools/call" if body["params"]["arguments"].get("textless"):
+                result = {"content": [{"type": "text"}]}
             case _:
                 text = json.dumps(body["params"])
                 content = [{"type": "text", "text": text}]
