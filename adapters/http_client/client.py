@@ -11,6 +11,7 @@ import attrs
 import httpx
 
 from ...ports.required.faults import Fault
+from .answers import NOT_DECODED, AnswerUnusable, whole_answer
 from .calls import Calls, ClientClosed
 from .retries import (
     RETRIED_STATUSES,
@@ -83,10 +84,12 @@ class HttpClient:
 
         `repeatable` says that asking twice does what asking once does. A redirect is
         an answer like any other and is not followed. `patience` is the client's own
-        where none is given.
+        where none is given. `timeout_seconds` counts from one piece of the answer to
+        the next; the whole of it has bounds of its own (`answers.py`).
 
         Raises:
-            HttpFailed: No answer within the bounds of `patience`.
+            HttpFailed: No answer within the bounds of `patience`, or one that is too
+                long, does not end or cannot be decoded.
         """
         patience = patience or self.patience
         request = self._http.build_request(
@@ -100,9 +103,10 @@ class HttpClient:
         for attempt in range(1, patience.attempts_max + 1):
             try:
                 with self._calls.one():
-                    answer = await self._http.send(request)
-            except ClientClosed as closed:
-                raise _failed(request, attempt, closed) from closed
+                    head = await self._http.send(request, stream=True)
+                    answer = await whole_answer(head)
+            except (ClientClosed, AnswerUnusable) as fault:
+                raise _failed(request, attempt, fault) from fault
             except httpx.TransportError as fault:
                 pause = _pause_after_fault(
                     patience, fault, attempt, until, repeatable=repeatable
@@ -133,7 +137,8 @@ class HttpClient:
         `timeout_seconds` counts from one piece of the body to the next.
 
         Raises:
-            HttpFailed: No answer came, or, inside the block, it was cut off.
+            HttpFailed: No answer came, or, inside the block, it was cut off or could
+                not be decoded.
         """
         request = self._http.build_request(
             method,
@@ -152,6 +157,8 @@ class HttpClient:
             finally:
                 with anyio.CancelScope(shield=True):
                     await answer.aclose()
+        except httpx.DecodingError as fault:
+            raise _failed(request, 1, AnswerUnusable(NOT_DECODED)) from fault
         except (ClientClosed, httpx.TransportError) as fault:
             raise _failed(request, 1, fault) from fault
 
@@ -203,9 +210,11 @@ async def open_http_client(
 
 
 def _failed(
-    request: httpx.Request, attempts: int, fault: httpx.TransportError | ClientClosed
+    request: httpx.Request,
+    attempts: int,
+    fault: httpx.TransportError | ClientClosed | AnswerUnusable,
 ) -> HttpFailed:
-    if isinstance(fault, ClientClosed):
+    if isinstance(fault, ClientClosed | AnswerUnusable):
         delivery, reason = fault.delivery, str(fault)
     else:
         delivery = delivery_of(fault)

@@ -70,11 +70,11 @@ def retry_after_seconds(headers: Mapping[str, str], now: float) -> float | None:
     told = headers.get("retry-after", "").strip()
     if not told:
         return None
-    if told.isdigit():
+    if told.isascii() and told.isdigit():
         return min(float(told), RETRY_AFTER_SECONDS_MAX)
     try:
         at = email.utils.parsedate_to_datetime(told).timestamp()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return min(max(at - now, 0.0), RETRY_AFTER_SECONDS_MAX)
 

@@ -22,7 +22,11 @@ from livery.adapters.http_client import (
     open_http_client,
 )
 from livery.adapters.http_client.addresses import BadAddress
-from livery.adapters.http_client.retries import delivery_of, retry_after_seconds
+from livery.adapters.http_client.retries import (
+    RETRY_AFTER_SECONDS_MAX,
+    delivery_of,
+    retry_after_seconds,
+)
 
 from .scripted_server import CUT, answer, serving
 
@@ -293,12 +297,22 @@ def test_pauses_grow_to_their_bound(attempt: int) -> None:
         ("soon", None),
         ("Thu, 01 Jan 1970 00:00:30 GMT", 20.0),
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+        ("9" * 400, 120.0),
+        ("\u00b2", None),
+        ("Thu, 01 Jan 99999999999999999999 00:00:00 GMT", None),
     ],
 )
 def test_retry_after_is_read_in_both_forms_and_bounded(
     told: str, seconds: float | None
 ) -> None:
     assert retry_after_seconds({"retry-after": told}, now=10.0) == seconds
+
+
+@given(told=st.text())
+def test_no_wait_that_is_asked_for_is_too_odd_to_be_read(told: str) -> None:
+    seconds = retry_after_seconds({"retry-after": told}, now=10.0)
+
+    assert seconds is None or 0.0 <= seconds <= RETRY_AFTER_SECONDS_MAX
 
 
 async def test_the_failure_tells_no_path_and_no_credential() -> None:
