@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Final, cast
 
 import anyio
-from hypercorn.asyncio import serve  # pyright: ignore[reportUnknownVariableType]
 from hypercorn.config import Config
 from hypercorn.typing import ASGIFramework
 from starlette.applications import Starlette
 
-BACKLOG: Final = 512
+from ..http_connections.body_ends import read_to_the_end
+from ..http_connections.connections import BACKLOG, serve_connections
+
 GRACE_SECONDS: Final = 2.0
 """How long calls under way may go on once the gateway shuts down."""
 IDLE_SECONDS: Final = 75.0
@@ -38,8 +39,6 @@ async def serving(app: Starlette, listener: socket.socket) -> AsyncGenerator[int
     found: int = listener.getsockname()[1]
     shut_down = anyio.Event()
     config = Config()
-    config.bind = [f"fd://{listener.detach()}"]
-    config.graceful_timeout = GRACE_SECONDS
     config.keep_alive_timeout = IDLE_SECONDS
     config.include_date_header = False  # The upstream's own is passed on.
     config.include_server_header = False
@@ -48,7 +47,7 @@ async def serving(app: Starlette, listener: socket.socket) -> AsyncGenerator[int
     config.errorlog = _log
     raised: Exception | None = None
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_serve, app, config, shut_down)
+        tasks.start_soon(_serve, app, config, listener, shut_down)
         try:
             yield found
         except Exception as fault:
@@ -59,9 +58,16 @@ async def serving(app: Starlette, listener: socket.socket) -> AsyncGenerator[int
         raise raised
 
 
-async def _serve(app: Starlette, config: Config, shut_down: anyio.Event) -> None:
+async def _serve(
+    app: Starlette, config: Config, listener: socket.socket, shut_down: anyio.Event
+) -> None:
     # Shielded: it ends by its own grace, and closes what it has open.
-    with anyio.CancelScope(shield=True):
+    with anyio.CancelScope(shield=True) as scope:
+
+        async def until_shut_down() -> None:
+            await shut_down.wait()
+            scope.deadline = anyio.current_time() + GRACE_SECONDS
+
         # Both speak ASGI, and each has its own words for its types.
-        framework = cast("ASGIFramework", app)
-        await serve(framework, config, shutdown_trigger=shut_down.wait)
+        framework = cast("ASGIFramework", read_to_the_end(app))
+        await serve_connections(framework, config, listener, until_shut_down)

@@ -8,8 +8,8 @@ from anyio.lowlevel import checkpoint
 from starlette.responses import PlainTextResponse
 from starlette.types import Message
 
-from livery.entrypoints.http_serving import serving
-from livery.entrypoints.http_serving.serving import read_to_the_end
+from livery.entrypoints.http_connections import body_ends
+from livery.entrypoints.http_connections.body_ends import read_to_the_end
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ async def test_a_body_that_nobody_reads_is_in_before_its_answer_is_out() -> None
         "http.response.start",
         "http.response.body",
     ]
-    assert serving.CLOSING_HEADER not in seen[2]["headers"]
+    assert body_ends.CLOSING_HEADER not in seen[2]["headers"]
 
 
 async def test_a_body_that_does_not_end_closes_its_connection() -> None:
@@ -60,4 +60,4 @@ async def test_a_body_that_does_not_end_closes_its_connection() -> None:
     app = PlainTextResponse("no", 413)
     await read_to_the_end(app, drain_seconds=0.0)(SCOPE, receive, send)
 
-    assert serving.CLOSING_HEADER in seen[0]["headers"]
+    assert body_ends.CLOSING_HEADER in seen[0]["headers"]

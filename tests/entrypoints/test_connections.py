@@ -18,7 +18,7 @@ from hypercorn.config import Config
 from hypercorn.typing import ASGIFramework
 from starlette.types import Receive, Scope, Send
 
-from livery.entrypoints.http_serving.connections import PIECES_BYTES_MAX, Connection
+from livery.entrypoints.http_connections.connections import PIECES_BYTES_MAX, Connection
 from livery.entrypoints.http_serving.serving import (
     KEEP_ALIVE_SECONDS,
     listen,
