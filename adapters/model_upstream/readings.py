@@ -17,7 +17,9 @@ Json = Mapping[str, object]
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of an answer that is no stream, so much is read for its usage."""
 EVENT_BYTES_MAX: Final = 1024 * 1024
-"""A longer event of a stream is not read."""
+"""A longer event of a stream is not read, but for its name."""
+NAME_BYTES_MAX: Final = 256
+"""So much of a longer event is looked at for its name."""
 REASON_CHARACTERS_MAX: Final = 500
 
 _TOO_LONG: Final = re.compile(
@@ -27,6 +29,11 @@ _TOO_LONG: Final = re.compile(
     re.IGNORECASE,
 )
 _TOO_LONG_CODES: Final = {"context_length_exceeded", "model_context_window_exceeded"}
+_LAST_EVENTS: Final = {"message_stop", "response.completed", "response.incomplete"}
+_NAMED_LAST: Final = re.compile(
+    rb'\A(?:event: ?|data: ?\{\s*"type": ?")(?:%b)\b'
+    % b"|".join(re.escape(name.encode()) for name in sorted(_LAST_EVENTS))
+)
 _REFUSALS: Final = {
     401: CallEnd.CREDENTIAL_REFUSED,
     403: CallEnd.CREDENTIAL_REFUSED,
@@ -51,6 +58,7 @@ class AnswerReader:
         self._is_stream = is_stream and status < 400
         self._held = bytearray()
         self._is_skipping = False
+        self._skipped = b""
         self._ends_event = True
         self._error: tuple[CallEnd, str] | None = None
         self.usage: dict[str, int] = {}
@@ -108,8 +116,13 @@ class AnswerReader:
             del self._held[: at + size]
             if not self._is_skipping:
                 self._take_event(event)
+            elif _NAMED_LAST.match(self._skipped):
+                # A whole response may be in it: its usage is unknown, its end is not.
+                self.is_whole = self.is_last = True
             self._is_skipping = False
         if len(self._held) > EVENT_BYTES_MAX:
+            if not self._is_skipping:
+                self._skipped = bytes(self._held[:NAME_BYTES_MAX])
             del self._held[:-4]
             self._is_skipping = True
 
@@ -130,7 +143,7 @@ class AnswerReader:
             self._take_usage(_object(words.get(inner)).get("usage"))
         if not kind and _has_finished(words):
             self.is_whole = True
-        if kind in {"message_stop", "response.completed", "response.incomplete"}:
+        if kind in _LAST_EVENTS:
             self.is_whole = self.is_last = True
         failed = _object(words.get("response")) if kind == "response.failed" else words
         if kind in {"error", "response.failed"} or (not kind and words.get("error")):

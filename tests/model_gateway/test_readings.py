@@ -263,3 +263,19 @@ def test_tools_are_known_by_their_names() -> None:
     asked = read_request(b"/v1/responses", body.encode())
 
     assert asked.tools == {"a", "web_search", "b"}
+
+
+@pytest.mark.parametrize("name", ["response.completed", "message_stop"])
+@pytest.mark.parametrize("is_named_twice", [True, False])
+def test_a_last_event_that_is_too_long_is_the_last_all_the_same(
+    name: str, is_named_twice: bool
+) -> None:
+    data = b'data: {"type": "%b", "x": "' % name.encode() + b"x" * (2 * EVENT_BYTES_MAX)
+    stream = b"event: %b\n" % name.encode() * is_named_twice + data + b'"}\n\n'
+    pieces = [stream[at : at + 65_536] for at in range(0, len(stream), 65_536)]
+
+    reader = read(pieces, is_stream=True)
+
+    assert reader.is_whole
+    assert reader.is_last
+    assert reader.end() == (CallEnd.ANSWERED, "")
