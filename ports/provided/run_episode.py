@@ -357,6 +357,10 @@ class _Running:
                     return NoteClosed(participant=participant, at=self._now())
                 except (Fault, Refusal) as error:
                     reason = str(error)
+                except Exception as error:
+                    # A mistake in one participant must not cost the other its close.
+                    log.exception("Closing %s hit an unexpected fault", participant)
+                    reason = f"unexpected {type(error).__name__}: {error}"
         log.error("%s of %s is not closed: %s", participant, self.episode.key, reason)
         return NoteUnclosed(participant=participant, reason=reason, at=self._now())
 

@@ -297,6 +297,23 @@ async def test_an_agent_that_closes_at_the_second_try_costs_nothing() -> None:
     assert row["failure"] is None
 
 
+@pytest.mark.parametrize("broken_step", ["agent.close", "resources.close"])
+@pytest.mark.case("FC-088")
+async def test_a_mistake_in_one_close_costs_the_other_nothing(broken_step: str) -> None:
+    journal = MemoryJournal()
+    faults: dict[str, BaseException] = {
+        "agent.activate": broken("agent", "activate"),
+        broken_step: KeyError("somebody's own"),
+    }
+    partners = Partners(faults=faults)
+
+    row = await use_case(partners, journal)(EPISODE, TASK)
+
+    assert row["failure"] is not None
+    assert {"agent.close", "resources.close"} <= {*partners.asked}
+    assert await journal.open_streams("episodes") == ()
+
+
 async def test_resources_that_will_not_close_leave_the_result_standing() -> None:
     fault = broken("resources", "close")
     row = await use_case(Partners(faults={"resources.close": fault}))(EPISODE, TASK)
