@@ -6,6 +6,7 @@ prompt that is too long for the model is told apart from a server that fails.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -23,9 +24,12 @@ from .conversation import Answer, Item, ModelFailed
 ATTEMPTS_MAX: Final = 4
 PAUSE_SECONDS: Final = 0.5
 """Before the second attempt; doubled each time."""
+RETRY_AFTER_SECONDS_MAX: Final = 120.0
+"""A server that asks for a longer pause is asked again after so long."""
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 DETAIL_CHARACTERS_MAX: Final = 500
 COVER: Final = b"***"
+_SECONDS: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _TOO_LONG: Final = (
     "context_length_exceeded",
     "maximum context length",
@@ -89,8 +93,9 @@ class ModelPolicy:
         content = json.dumps(body, ensure_ascii=False).encode()
         for attempt in range(1, ATTEMPTS_MAX + 1):
             last = attempt == ATTEMPTS_MAX
+            pause = PAUSE_SECONDS * 2 ** (attempt - 1)
             try:
-                status, text = await self._once(url, content)
+                status, text, asked_for = await self._once(url, content)
             except (aiohttp.ClientError, TimeoutError) as fault:
                 if last:
                     reason = f"{type(fault).__name__}: {fault}".rstrip(": ")
@@ -100,10 +105,12 @@ class ModelPolicy:
                     return self._object(text)
                 if last or not (status == 429 or status >= 500):
                     raise self._refused(status, text)
-            await anyio.sleep(PAUSE_SECONDS * 2 ** (attempt - 1))
+                pause = max(pause, asked_for)
+            await anyio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _once(self, url: str, content: bytes) -> tuple[int, bytes]:
+    async def _once(self, url: str, content: bytes) -> tuple[int, bytes, float]:
+        """Return status, body and for how many seconds the server wants to be let be."""
         headers = {"content-type": "application/json"}
         if self.config.credential is not None:
             headers["authorization"] = f"Bearer {self.config.credential}"
@@ -119,7 +126,8 @@ class ModelPolicy:
                 found += chunk
                 if len(found) > ANSWER_BYTES_MAX:
                     raise self._failed(f"it is over {ANSWER_BYTES_MAX} bytes")
-            return answer.status, self._covered(bytes(found))
+            pause = pause_asked_for(answer.headers.get("retry-after", ""))
+            return answer.status, self._covered(bytes(found)), pause
 
     def _object(self, text: bytes) -> Mapping[str, Json]:
         try:
@@ -146,6 +154,13 @@ class ModelPolicy:
 
     def _failed(self, reason: str, *, too_long: bool = False) -> ModelFailed:
         return ModelFailed(str(self.config.model_url), reason, too_long)
+
+
+def pause_asked_for(told: str) -> float:
+    """Return the seconds of a `Retry-After`, bounded; 0 where it tells none."""
+    return min(
+        float(told) if _SECONDS.fullmatch(told) else 0.0, RETRY_AFTER_SECONDS_MAX
+    )
 
 
 def _without_nulls(item: Item) -> Item:

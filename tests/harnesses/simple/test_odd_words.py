@@ -4,10 +4,15 @@
 import json
 from typing import Any
 
+import anyio
 import pytest
 from starlette.responses import JSONResponse, Response
 
 from livery.adapters.harnesses.simple import SimpleHarness
+from livery.adapters.harnesses.simple.models import (
+    RETRY_AFTER_SECONDS_MAX,
+    pause_asked_for,
+)
 from livery.domain.activations import Outcome
 
 from .servers import answer, attempt, bodies, call, chat, config, run, said, serving
@@ -113,3 +118,20 @@ async def test_a_credential_that_the_model_s_server_repeats_is_kept_nowhere(
         kept = f"{done.ending.reply}{done.ending.reason}{done.ending.observations}"
         assert "***" in kept
         assert "s3cret" not in kept
+
+
+@pytest.mark.case("FC-119")
+async def test_a_pause_that_the_model_s_server_asks_for_is_kept() -> None:
+    busy = JSONResponse({"error": "busy"}, 429, headers={"retry-after": "1.5"})
+    async with serving(busy, answer(said("Here."))) as servers:
+        before = anyio.current_time()
+        done = await run(SimpleHarness(config=config(servers)), attempt())
+        waited = anyio.current_time() - before
+
+        assert done.ending.outcome is Outcome.COMPLETED
+        assert waited >= 1.5
+
+
+@pytest.mark.parametrize("told", ["soon", "-1", "", "nan", "\u00b2", "9" * 5000])
+def test_an_odd_pause_is_none_or_bounded(told: str) -> None:
+    assert 0.0 <= pause_asked_for(told) <= RETRY_AFTER_SECONDS_MAX
