@@ -30,6 +30,7 @@ import anyio.to_thread
 import docker
 import docker.errors
 import requests
+import urllib3
 
 from .attached_exec import AttachedExec
 from .engine_address import EngineAddress
@@ -52,6 +53,8 @@ from .engine_facts import (
 from .engine_faults import EnginePlace, EngineRefused, to_refused
 
 THREADS_MAX = 16
+PULLS_MAX = 16
+"""Threads of their own: a pull takes minutes, and nothing short may wait for it."""
 CONTROL_SECONDS = 30.0
 ABORT_SECONDS = 10.0
 PULL_SILENCE_SECONDS = 600.0
@@ -111,6 +114,7 @@ class Engine:
         self.address = address
         self.place = EnginePlace(provider=provider, address=address.url)
         self._threads = anyio.CapacityLimiter(THREADS_MAX)
+        self._pulls = anyio.CapacityLimiter(PULLS_MAX)
         self._clients: dict[int, docker.APIClient] = {}
         self._version = ""
         self._opening = threading.Lock()
@@ -135,7 +139,7 @@ class Engine:
                 tell(" ".join(str(step.get(key, "")) for key in ("id", "status")))
 
         try:
-            await self._call(pull, seconds=PULL_SILENCE_SECONDS)
+            await self._call(pull, seconds=PULL_SILENCE_SECONDS, limiter=self._pulls)
         finally:
             given_up.set()
 
@@ -313,6 +317,7 @@ class Engine:
         act: Callable[[_ControlClient], Answer],
         *,
         seconds: float | None = None,
+        limiter: anyio.CapacityLimiter | None = None,
     ) -> Answer:
         limit = self._control_seconds if seconds is None else seconds
 
@@ -324,6 +329,9 @@ class Engine:
                 raise to_refused(status, str(failure.explanation or "")) from failure
             except (
                 docker.errors.DockerException,
+                # Of an answer in pieces that broke off, the package lets these through.
+                docker.errors.StreamParseError,
+                urllib3.exceptions.HTTPError,
                 requests.exceptions.RequestException,
                 OSError,
                 ValueError,
@@ -331,7 +339,7 @@ class Engine:
                 raise self.place.from_library(failure, limit) from failure
 
         return await anyio.to_thread.run_sync(
-            run, limiter=self._threads, abandon_on_cancel=True
+            run, limiter=limiter or self._threads, abandon_on_cancel=True
         )
 
     def _client(self, seconds: float) -> _ControlClient:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import attrs
 import requests
+import urllib3
 
 from ...ports.required.sandbox_provider import (
     CapacityExhausted,
@@ -76,7 +77,9 @@ class EnginePlace:
     ) -> ProviderUnreachable | ProviderForbidden:
         """Return the fault for what the `docker` package raised besides an answer."""
         for cause in _causes(failure):
-            if isinstance(cause, requests.exceptions.Timeout):
+            if isinstance(
+                cause, requests.exceptions.Timeout | urllib3.exceptions.ReadTimeoutError
+            ):
                 return self.unreachable(f"no answer within {seconds:g} s")
             # What `requests` raises is an OSError itself, without a number.
             if isinstance(cause, OSError) and cause.errno is not None:

@@ -298,6 +298,11 @@ class FakeEngine:
             if isinstance(step, float):
                 await anyio.sleep(step)
                 continue
+            if isinstance(step, bytes):
+                await stream.send(b"%x\r\n%b\r\n" % (len(step), step))
+                continue
+            if step == LOSES_REPLY:
+                return False
             line = json.dumps(step).encode() + b"\r\n"
             await stream.send(b"%x\r\n%b\r\n" % (len(line), line))
             if "error" in step:

@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import attrs
 import pytest
+import urllib3
 
 from livery.adapters.docker_engine import (
     DockerEngineConfig,
@@ -20,8 +21,9 @@ from livery.adapters.docker_engine import (
     open_docker_engine,
 )
 from livery.adapters.docker_engine.ending import remove
-from livery.adapters.docker_engine.engine import Engine
+from livery.adapters.docker_engine.engine import PULLS_MAX, Engine
 from livery.adapters.docker_engine.engine_address import to_address
+from livery.adapters.docker_engine.engine_faults import EnginePlace
 from livery.adapters.docker_engine.making import Progress
 from livery.domain.claims import ClaimId, OwnerId
 from livery.domain.names import to_name
@@ -512,6 +514,61 @@ async def test_what_a_pull_refuses_is_told(
             await provider.create(LABEL, SPEC)
 
         assert "rate limit" in told.value.reason
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([b'{"status":"Pull', LOSES_REPLY], id="cut off in a line"),
+        pytest.param([{"status": "Pulling"}, LOSES_REPLY], id="cut off behind one"),
+        pytest.param([b'{"status":"Pull'], id="ended in a line"),
+    ],
+)
+async def test_a_pull_that_breaks_off_is_told(
+    tmp_path: Path, steps: list[object]
+) -> None:
+    async with faked(tmp_path, pull=Pull.MISSING) as (fake, provider):
+        fake.images.clear()
+        fake.pull_steps = steps
+
+        with pytest.raises(ProviderUnreachable) as told:
+            await provider.create(LABEL, SPEC)
+
+        assert told.value.address == fake.address
+        assert not fake.containers
+
+
+def test_a_pull_that_falls_silent_is_told_as_that() -> None:
+    place = EnginePlace(provider="docker", address="unix:///engine.sock")
+    silent = urllib3.exceptions.ReadTimeoutError(
+        urllib3.HTTPConnectionPool("engine"), "/images/create", "Read timed out."
+    )
+
+    fault = place.from_library(silent, 600.0)
+
+    assert fault.reason == "no answer within 600 s"
+
+
+async def test_long_pulls_hold_up_nothing_short(tmp_path: Path) -> None:
+    async with faked(tmp_path, pull=Pull.MISSING) as (fake, provider):
+        await provider.create(LABEL, attrs.evolve(SPEC, image=IMAGE))
+        fake.images.clear()
+        fake.pull_steps = [SOON_SECONDS]
+        labels = [
+            attrs.evolve(LABEL, claim=ClaimId(f"pulls-{n}")) for n in range(PULLS_MAX)
+        ]
+        async with anyio.create_task_group() as tasks:
+            for label in labels:
+                tasks.start_soon(provider.create, label, SPEC)
+            await fake.asked_for("pull", times=PULLS_MAX)
+
+            with anyio.fail_after(SOON_SECONDS / 2):
+                found = await provider.find(LABEL)
+                await provider.destroy(LABEL)
+            tasks.cancel_scope.cancel()
+
+        assert found is not None
+        assert not fake.containers
 
 
 @pytest.mark.case("FC-018")
