@@ -63,7 +63,7 @@ class Lifecycle:
         try:
             return to_sandbox(await self._ask("GET", _path(sandbox_id)))
         except ApiRefused as refused:
-            if refused.status == 404:
+            if refused.tells_absence:
                 return None
             raise self.at_odds(refused) from refused
 
@@ -92,7 +92,7 @@ class Lifecycle:
         try:
             await self._ask("DELETE", _path(sandbox_id))
         except ApiRefused as refused:
-            if refused.status != 404:
+            if not refused.tells_absence:
                 raise
 
     async def renew(self, sandbox_id: str, expires_at: float) -> None:

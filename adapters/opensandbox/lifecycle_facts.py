@@ -81,6 +81,14 @@ class ApiRefused(Exception):
     code: str
     text: str
 
+    @property
+    def tells_absence(self) -> bool:
+        """Whether the server itself says that there is no such sandbox.
+
+        It says so with a code; a 404 of what stands before it has none.
+        """
+        return self.status == 404 and bool(self.code)
+
     def __str__(self) -> str:
         told = f"{self.code}: {self.text}" if self.code else self.text
         return told or f"status {self.status} without a word"

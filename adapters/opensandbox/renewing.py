@@ -57,12 +57,23 @@ class Renewals:
         at = self.first(limit)
         try:
             await self.lifecycle.renew(sandbox_id, at)
-        except ApiRefused as refused:
-            # It is gone, or never ends; whoever uses it is told so by its next call.
-            _log.warning("%s is renewed no more: %s", sandbox_id, refused)
-            self.forget(sandbox_id)
-        except (ProviderUnreachable, ProviderForbidden) as fault:
+        except (ApiRefused, ProviderUnreachable, ProviderForbidden) as fault:
+            if _is_in_vain(fault):
+                # Whoever uses it is told so by its next call.
+                _log.warning("%s is renewed no more: %s", sandbox_id, fault)
+                self.forget(sandbox_id)
+                return
             _log.warning("%s could not be renewed yet: %s", sandbox_id, fault)
         else:
             if at >= limit:
                 self.forget(sandbox_id)
+
+
+def _is_in_vain(fault: Exception) -> bool:
+    """Whether no renewal can help: it is gone, never ends, or has its time behind it.
+
+    Any other no (the server is busy, or broken) may be another one at the next look.
+    """
+    if not isinstance(fault, ApiRefused):
+        return False
+    return fault.tells_absence or fault.status in {400, 409}

@@ -343,6 +343,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(
                 status, {"code": "SANDBOX::INTERNAL_ERROR", "message": "on purpose"}
             )
+        if server.faults.get("is_away"):
+            return self._page(404, b"default backend - 404")
         if self.headers.get("OPEN-SANDBOX-API-KEY") != API_KEY:
             return self._refuse(401, "INVALID_API_KEY", "the API key is not valid")
         words = json.loads(body) if body else {}
@@ -428,6 +430,8 @@ class _Handler(BaseHTTPRequestHandler):
             address = f"127.0.0.1:{sandbox.port}/proxy/{port}"
             return self._answer(200, {"endpoint": address})
         if act == "renew-expiration":
+            if server.fault("renew_fails"):
+                return self._refuse(500, "DOCKER::RENEW_FAILED", "the store is busy")
             at = datetime.fromisoformat(words["expiresAt"]).timestamp()
             if at <= time.time():
                 return self._refuse(400, "DOCKER::INVALID_EXPIRATION", "it is past")
@@ -461,8 +465,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, words: Any) -> None:
         content = b"" if words is None else json.dumps(words).encode()
+        self._page(status, content, kind="application/json")
+
+    def _page(self, status: int, content: bytes, kind: str = "text/plain") -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("x-request-id", secrets.token_hex(8))
         self.end_headers()

@@ -457,6 +457,66 @@ async def test_a_sandbox_in_use_is_renewed_and_never_beyond_its_limit(
     assert len(renewals) >= 4
 
 
+@pytest.mark.parametrize("fault", ["renew_fails", "is_away"])
+async def test_a_renewal_that_fails_for_a_while_is_tried_again(
+    stand_in: StandInServer, owners: Owners, fault: str
+) -> None:
+    config = OpenSandboxConfig(lease_seconds=2.0)
+    async with (
+        providers.over_stand_in(stand_in, config) as opened,
+        made(opened, owners) as (label, _),
+    ):
+        record = stand_in.of_claim(label.claim)
+        before = record.expires_at
+        stand_in.faults[fault] = True
+        await anyio.sleep(0.8)
+        assert record.expires_at == before
+        del stand_in.faults[fault]
+
+        async def is_renewed() -> bool:
+            return record.expires_at != before
+
+        assert await comes_true(is_renewed, seconds=5.0)
+
+
+async def test_a_sandbox_that_is_gone_is_renewed_no_more(
+    stand_in: StandInServer, owners: Owners
+) -> None:
+    config = OpenSandboxConfig(lease_seconds=1.0)
+    label = owners.label()
+    async with providers.over_stand_in(stand_in, config) as opened:
+        sandbox = await opened.create(label, SPEC)
+        stand_in.sandboxes.pop(sandbox.sandbox_id).end()
+        await anyio.sleep(0.6)
+        asked = len(stand_in.requests)
+
+        await anyio.sleep(0.8)
+
+        assert len(stand_in.requests) == asked
+
+
+async def test_what_stands_before_the_server_does_not_tell_that_a_sandbox_is_gone(
+    stand_in: StandInServer, owners: Owners
+) -> None:
+    async with (
+        providers.over_stand_in(stand_in) as opened,
+        made(opened, owners) as (label, sandbox),
+        lifecycle_of(stand_in) as lifecycle,
+    ):
+        stand_in.faults["is_away"] = True
+
+        status = await sandbox.status()
+        with pytest.raises(ProviderUnreachable, match="404"):
+            await remove(lifecycle, label, sandbox.sandbox_id)
+        with pytest.raises(ProviderUnreachable, match="404"):
+            await opened.connect(sandbox.access(), borrower=ClaimId("borrower"))
+        del stand_in.faults["is_away"]
+
+        assert status.liveness is Liveness.UNKNOWN
+        assert (await sandbox.status()).liveness is Liveness.RUNNING
+        assert await opened.find(label) is not None
+
+
 async def test_a_sandbox_that_nobody_uses_any_more_ends_with_its_lease(
     stand_in: StandInServer, owners: Owners
 ) -> None:
