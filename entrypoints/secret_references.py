@@ -65,6 +65,8 @@ class Secret:
         if reason := self.missing():
             raise SecretMissing(where=self.where, reason=reason)
         value = os.environ[self.env] if self.env is not None else self._read()
+        # Whatever wrote it down has often ended the line, and no secret ends in one.
+        value = value.rstrip("\r\n")
         if not value:
             raise SecretMissing(where=self.where, reason="it is empty")
         secrets.add(value)
@@ -83,7 +85,7 @@ class Secret:
                 raise SecretMissing(
                     where=self.where, reason=f"it is over {SECRET_BYTES_MAX} bytes"
                 )
-            return content.decode().rstrip("\r\n")
+            return content.decode()
         except OSError as error:
             reason = error.strerror or str(error)
             raise SecretMissing(where=self.where, reason=reason) from error

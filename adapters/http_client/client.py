@@ -27,6 +27,10 @@ KEEP_ALIVE_SECONDS: Final = 4.0
 """Shorter than any server keeps idle connections that we know of (5 s and more)."""
 CONNECTIONS_MAX: Final = 256
 CLOSE_SECONDS: Final = 5.0
+UNSENDABLE: Final = (
+    "HTTP does not carry the request as it is; look for line ends and blanks around"
+    " what its headers hold, such as a key or a token"
+)
 
 
 @attrs.frozen
@@ -92,12 +96,13 @@ class HttpClient:
                 long, does not end or cannot be decoded.
         """
         patience = patience or self.patience
-        request = self._http.build_request(
+        connect_seconds = patience.connect_seconds
+        request = self._built(
             method,
             path,
             content=content,
-            headers=dict(headers or {}),
-            timeout=httpx.Timeout(timeout_seconds, connect=patience.connect_seconds),
+            headers=headers,
+            timeout=httpx.Timeout(timeout_seconds, connect=connect_seconds),
         )
         until = anyio.current_time() + patience.seconds_max
         for attempt in range(1, patience.attempts_max + 1):
@@ -140,14 +145,13 @@ class HttpClient:
             HttpFailed: No answer came, or, inside the block, it was cut off or could
                 not be decoded.
         """
-        request = self._http.build_request(
+        connect_seconds = self.patience.connect_seconds
+        request = self._built(
             method,
             path,
             content=content,
-            headers=dict(headers or {}),
-            timeout=httpx.Timeout(
-                timeout_seconds, connect=self.patience.connect_seconds
-            ),
+            headers=headers,
+            timeout=httpx.Timeout(timeout_seconds, connect=connect_seconds),
         )
         try:
             with self._calls.one():
@@ -161,6 +165,33 @@ class HttpClient:
             raise _failed(request, 1, AnswerUnusable(NOT_DECODED)) from fault
         except (ClientClosed, httpx.TransportError) as fault:
             raise _failed(request, 1, fault) from fault
+
+    def _built(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes | None,
+        headers: Mapping[str, str] | None,
+        timeout: httpx.Timeout,
+    ) -> httpx.Request:
+        """Return a request; an address that others told may be none."""
+        try:
+            return self._http.build_request(
+                method,
+                path,
+                content=content,
+                headers=_raw(headers),
+                timeout=timeout,
+            )
+        except httpx.InvalidURL as fault:
+            raise HttpFailed(
+                method=method,
+                host=path.partition("://")[2].partition("/")[0].rpartition("@")[2],
+                attempts=0,
+                delivery=Delivery.NOT_SENT,
+                reason=f"its address is none: {fault}",
+            ) from fault
 
 
 @asynccontextmanager
@@ -192,7 +223,7 @@ async def open_http_client(
     )
     http = httpx.AsyncClient(
         base_url=base,
-        headers=dict(headers or {}),
+        headers=_raw(headers),
         limits=limits,
         follow_redirects=False,
         trust_env=False,
@@ -209,6 +240,14 @@ async def open_http_client(
             await http.aclose()
 
 
+def _raw(headers: Mapping[str, str] | None) -> dict[bytes, bytes]:
+    """Return headers as bytes: the library takes no text that is not ASCII."""
+    return {
+        name.encode("ascii"): value.encode("utf-8", "surrogateescape")
+        for name, value in (headers or {}).items()
+    }
+
+
 def _failed(
     request: httpx.Request,
     attempts: int,
@@ -216,6 +255,9 @@ def _failed(
 ) -> HttpFailed:
     if isinstance(fault, ClientClosed | AnswerUnusable):
         delivery, reason = fault.delivery, str(fault)
+    elif isinstance(fault, httpx.LocalProtocolError):
+        # Its own words show the value of a header, which may be a credential.
+        delivery, reason = delivery_of(fault), UNSENDABLE
     else:
         delivery = delivery_of(fault)
         reason = f"{type(fault).__name__}: {fault}".rstrip(": ")

@@ -56,6 +56,11 @@ class Places:
             scheme = self.scheme
         address = found.address.rstrip("/")
         url = address if "://" in address else f"{scheme}://{address}"
+        if not _is_address(url):
+            raise self.lifecycle.unreachable(
+                f"it tells {found.address!r} for port {port} of sandbox {sandbox_id},"
+                " which is no address"
+            )
         headers = dict(found.headers)
         if self.through_server and self.api_key:
             headers[KEY_HEADER] = self.api_key
@@ -64,3 +69,11 @@ class Places:
 
 def _with(headers: Mapping[str, str], token: str) -> dict[str, str]:
     return {**headers, **({TOKEN_HEADER: token} if token else {})}
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

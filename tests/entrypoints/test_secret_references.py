@@ -13,7 +13,7 @@ from livery.ports.provided.secret_values import SecretValues
 def test_a_revealed_secret_is_covered_where_it_is_shown(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("LIVERY_TEST_TOKEN", "abc-123")
+    monkeypatch.setenv("LIVERY_TEST_TOKEN", "abc-123\n")
     path = tmp_path / "token"
     path.write_text("def-456\n")
     secrets = SecretValues()
@@ -31,6 +31,7 @@ def test_a_secret_that_is_not_there_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LIVERY_TEST_EMPTY", "")
+    monkeypatch.setenv("LIVERY_TEST_BLANK", "\r\n")
     files = {
         "empty": b"",
         "binary": b"\xff\xfe",
@@ -46,6 +47,7 @@ def test_a_secret_that_is_not_there_is_told(
 
     assert reason(Secret(env="LIVERY_NO_SUCH")).endswith("is not set")
     assert reason(Secret(env="LIVERY_TEST_EMPTY")).endswith("is empty")
+    assert reason(Secret(env="LIVERY_TEST_BLANK")) == "it is empty"
     assert reason(Secret(file=str(tmp_path / "none"))).startswith("there is no file")
     assert reason(Secret(file=str(tmp_path / "empty"))) == "it is empty"
     assert reason(Secret(file=str(tmp_path / "binary"))) == "it is not UTF-8"

@@ -326,6 +326,74 @@ async def test_the_failure_tells_no_path_and_no_credential() -> None:
     assert "secret" not in str(failed.value)
 
 
+@pytest.mark.parametrize("value", ["hid\nden", "hidden\n", " hidden", "hid\0den"])
+async def test_a_header_that_cannot_be_sent_is_not_told(value: str) -> None:
+    async with serving(lambda number, request: answer(200)) as server:
+        base = base_url("127.0.0.1", server.port)
+        failures: list[HttpFailed] = []
+        async with open_http_client(base, headers={"Key": value}) as http:
+            with pytest.raises(HttpFailed) as failed:
+                await http.request("GET", "/", repeatable=True)
+            failures.append(failed.value)
+        async with open_http_client(base) as http:
+            with pytest.raises(HttpFailed) as failed:
+                await http.request("GET", "/", repeatable=True, headers={"Key": value})
+            failures.append(failed.value)
+            with pytest.raises(HttpFailed) as failed:
+                async with http.stream("GET", "/", headers={"Key": value}):
+                    pass
+            failures.append(failed.value)
+
+    for each in failures:
+        assert "hid" not in str(each)
+        assert "headers" in each.reason
+        assert (each.attempts, each.delivery) == (1, Delivery.NOT_SENT)
+    assert server.asked == []
+
+
+async def test_a_header_of_any_letters_is_sent() -> None:
+    async with (
+        serving(lambda number, request: answer(401)) as server,
+        open_http_client(
+            base_url("127.0.0.1", server.port), headers={"Key": "clé € \udcff"}
+        ) as http,
+    ):
+        reply = await http.request("GET", "/", repeatable=True, headers={"Two": "ü"})
+
+    assert reply.status_code == 401
+    assert "Key: clé € ".encode() + b"\xff\r\n" in server.asked[0]
+    assert "Two: ü\r\n".encode() in server.asked[0]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:None/x", "http://fd00::1:80/x", "http://[::1/x"]
+)
+async def test_an_address_that_is_none_is_a_failure(url: str) -> None:
+    async with open_http_client("http://127.0.0.1", patience=QUICK) as http:
+        with pytest.raises(HttpFailed, match="its address is none") as failed:
+            await http.request("GET", url, repeatable=True)
+        with pytest.raises(HttpFailed, match="its address is none"):
+            async with http.stream("GET", url):
+                pass
+
+    assert failed.value.host == url.split("/")[2]
+
+
+async def test_a_body_that_cannot_be_decoded_is_a_failure() -> None:
+    broken = answer(200, "content-encoding: gzip", body=b"this is no gzip")
+    async with (
+        serving(lambda number, request: broken) as server,
+        open_http_client(base_url("127.0.0.1", server.port), patience=QUICK) as http,
+    ):
+        with pytest.raises(HttpFailed, match="DecodingError") as failed:
+            await http.request("POST", "/", repeatable=False)
+        with pytest.raises(HttpFailed, match="DecodingError"):
+            async with http.stream("GET", "/") as opened:
+                await opened.aread()
+
+    assert failed.value.delivery is Delivery.DELIVERED
+
+
 async def test_a_call_does_not_outlive_its_client() -> None:
     # Wherever it is when the client is closed: what it opens then, nobody would close.
     failures: list[HttpFailed] = []

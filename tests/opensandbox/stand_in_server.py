@@ -428,6 +428,7 @@ class _Handler(BaseHTTPRequestHandler):
         if act == "endpoints":
             port = int(steps[2])
             address = f"127.0.0.1:{sandbox.port}/proxy/{port}"
+            address = server.faults.get("endpoint", address)
             return self._answer(200, {"endpoint": address})
         if act == "renew-expiration":
             if server.fault("renew_fails"):

@@ -457,6 +457,21 @@ async def test_a_sandbox_in_use_is_renewed_and_never_beyond_its_limit(
     assert len(renewals) >= 4
 
 
+@pytest.mark.case("FC-223")
+@pytest.mark.parametrize(
+    "told", ["", "127.0.0.1:None/proxy/44772", "fd00::1:44772", "[::1"]
+)
+async def test_an_address_that_is_none_is_told_and_nothing_stays(
+    provider: OpenSandboxProvider, stand_in: StandInServer, owners: Owners, told: str
+) -> None:
+    stand_in.faults["endpoint"] = told
+
+    with pytest.raises(ProviderUnreachable, match="no address"):
+        await provider.create(owners.label(), SPEC)
+
+    assert stand_in.sandboxes == {}
+
+
 @pytest.mark.parametrize("fault", ["renew_fails", "is_away"])
 async def test_a_renewal_that_fails_for_a_while_is_tried_again(
     stand_in: StandInServer, owners: Owners, fault: str
