@@ -27,9 +27,15 @@ def to_url(field: str, url: str) -> str:
     Raises:
         UrlRefused: It is none, or holds more than an address.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UrlRefused(field, url, "it is no http:// or https:// address")
+    try:
+        parts = urlsplit(url)
+        has_place = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        # What is no address may hold a secret anywhere, so it is not shown.
+        raise UrlRefused(field, "…", "it is no address that can be read") from None
+    if parts.scheme not in ("http", "https") or not has_place:
+        shown = "…" if "@" in url else url
+        raise UrlRefused(field, shown, "it is no http:// or https:// address")
     if parts.username or parts.password or parts.query or parts.fragment:
         # What is refused may hold a secret, so it is not shown.
         raise UrlRefused(field, f"{parts.scheme}://…", "it is more than an address")

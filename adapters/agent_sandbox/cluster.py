@@ -8,6 +8,7 @@ it. Credentials are read anew when they are not taken any more.
 """
 
 import json
+import logging
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import cast
@@ -38,6 +39,8 @@ PAGE_ITEMS = 500
 PAGES_MAX = 1000
 BUSY = frozenset({429, 500, 502, 503, 504})
 JITTER = 0.3
+
+_log = logging.getLogger(__name__)
 
 Call = Callable[[CustomObjects, tuple[float, float]], urllib3.HTTPResponse]
 
@@ -231,13 +234,21 @@ class Cluster:
             raise ClusterSilent(told(failure)) from failure
 
     async def renew(self, seen: int) -> None:
-        """Read the credentials anew, unless another did since `seen`."""
+        """Read the credentials anew, unless another did since `seen`.
+
+        What cannot be read, while somebody writes it, say, is left as it was: whoever
+        is refused the next time reads it again.
+        """
         async with self._reading:
             if seen != self._age:
                 return
-            fresh = await anyio.to_thread.run_sync(
-                self._connected, limiter=self._limiter
-            )
+            try:
+                fresh = await anyio.to_thread.run_sync(
+                    self._connected, limiter=self._limiter
+                )
+            except SpecRefused as unusable:
+                _log.warning("Credentials could not be read anew: %s", unusable)
+                return
             # Calls under way still use the one before.
             self._old.append(self._api)
             self._api = fresh

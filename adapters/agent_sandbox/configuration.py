@@ -2,6 +2,7 @@
 """How the provider is configured, and what it can do as configured."""
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -72,3 +73,21 @@ def check_config(config: AgentSandboxConfig) -> None:
             field=field,
             reason=f"the connection mode {connection.mode.value} needs it",
         )
+    if connection.mode is Mode.DIRECT and not _is_url(connection.api_url or ""):
+        raise SpecRefused(
+            provider=config.name,
+            field="connection.api_url",
+            reason="it is no http:// or https:// address",
+        )
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return (
+            parts.scheme in {"http", "https"}
+            and bool(parts.hostname)
+            and parts.port != 0
+        )
+    except ValueError:
+        return False

@@ -75,10 +75,20 @@ class Connections:
     """Finds the way to each sandbox."""
 
     def __init__(self, config: ConnectionConfig, cluster: Cluster) -> None:
-        """Use what the configuration says; a Gateway is read when it is needed."""
+        """Use what the configuration says; a Gateway is read when it is needed.
+
+        Raises:
+            SpecRefused: The file of certificates is none.
+        """
         self.config = config
         # One for all: reading the well-known certificates takes its time.
-        self.trust = ssl.create_default_context(cafile=config.ca_file)
+        try:
+            self.trust = ssl.create_default_context(cafile=config.ca_file)
+        except OSError as failure:  # TLS's own errors are among them.
+            raise cluster.place.refused(
+                "connection.ca_file",
+                f"{config.ca_file} holds no certificates ({failure.strerror})",
+            ) from failure
         self._cluster = cluster
         self._gateway: str | None = None
         self._finding = anyio.Lock()

@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 import attrs
 import urllib3
+import yaml  # type: ignore[import-untyped]  # it has no stubs here; pyright knows it
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
@@ -42,6 +43,17 @@ class ConfigurationUnusable(Exception):
     def __str__(self) -> str:
         return self.reason
 
+
+_UNREADABLE = (
+    config.ConfigException,
+    OSError,
+    ValueError,
+    yaml.YAMLError,
+    # Of a file that is YAML and no configuration, the package reads on regardless.
+    AttributeError,
+    KeyError,
+    TypeError,
+)
 
 _LOADS = cast("Mapping[str, Callable[..., None]]", vars(config))
 
@@ -156,7 +168,7 @@ def connected(address: ClusterAddress) -> Connected:
                 client_configuration=settings,
                 persist_config=False,
             )
-    except (config.ConfigException, OSError, ValueError) as failure:
+    except _UNREADABLE as failure:
         told = " ".join(str(failure).split()) or type(failure).__name__
         raise ConfigurationUnusable(told) from failure
     settings.retries = False

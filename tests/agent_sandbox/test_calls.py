@@ -11,11 +11,15 @@ import attrs
 import pytest
 
 from livery.adapters.agent_sandbox import (
+    AgentSandboxConfig,
+    ClusterAddress,
     ConnectionConfig,
     HandsConfig,
     Mode,
     open_agent_sandbox,
 )
+from livery.adapters.agent_sandbox.cluster import Cluster
+from livery.adapters.agent_sandbox.configuration import check_config
 from livery.adapters.agent_sandbox.sandbox import AgentSandbox
 from livery.domain.claims import ClaimId
 from livery.ports.required.sandbox import (
@@ -39,6 +43,7 @@ from ..model_gateway.upstream import answer
 from .fake_cluster import NAMESPACE
 from .fake_pods import PORT, FakePod
 from .stand_in import (
+    PATIENCE,
     SOON_SECONDS,
     Stable,
     config_for,
@@ -447,6 +452,44 @@ async def test_a_configuration_that_is_none_is_told(tmp_path: Path) -> None:
                 async with at.open_again(cluster=cluster):
                     pass
             assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a: [", "just text", "[]", "\0", "{current-context: x, contexts: x}"],
+)
+def test_a_file_that_is_no_configuration_is_told(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+
+    with pytest.raises(SpecRefused) as refused:
+        Cluster(ClusterAddress(kubeconfig=str(path)), provider="k", patience=PATIENCE)
+
+    assert refused.value.field == "kubeconfig"
+
+
+@pytest.mark.parametrize(
+    "url", ["router", "ftp://router", "http://", "http://r:port", "http://[::1"]
+)
+def test_a_router_without_an_address_is_told(url: str) -> None:
+    connection = ConnectionConfig(mode=Mode.DIRECT, api_url=url)
+
+    with pytest.raises(SpecRefused) as refused:
+        check_config(AgentSandboxConfig(connection=connection))
+
+    assert refused.value.field == "connection.api_url"
+
+
+async def test_a_file_without_certificates_is_told(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "text").write_text("no certificate\n")
+    async with stable(tmp_path) as at:
+        for name in ("empty", "none", "text"):
+            connection = ConnectionConfig(ca_file=str(tmp_path / name))
+            with pytest.raises(SpecRefused) as refused:
+                async with at.open_again(connection=connection):
+                    pass
+            assert refused.value.field == "connection.ca_file"
 
 
 async def test_a_borrower_of_what_livery_did_not_make_works_too(tmp_path: Path) -> None:

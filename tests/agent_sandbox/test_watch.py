@@ -147,6 +147,26 @@ async def test_a_new_token_is_read_when_the_old_one_is_over(tmp_path: Path) -> N
         assert await at.provider.find(new_label()) is None
 
 
+@pytest.mark.parametrize("text", ["", "a: [", "just text"])
+async def test_a_configuration_that_is_half_written_is_read_again(
+    tmp_path: Path, text: str
+) -> None:
+    async with stable(tmp_path) as at:
+
+        async def expire() -> None:
+            at.cluster.token = "second"
+            path = tmp_path / "kubeconfig"
+            path.write_text(text)
+            at.cluster.cut_watches()
+            with pytest.raises(ProviderForbidden):
+                await at.provider.find(new_label())
+            at.cluster.kubeconfig()
+            await until(lambda: at.cluster.watches_now == 1)
+
+        await one_waits(at, expire)
+        assert await at.provider.find(new_label()) is None
+
+
 async def test_a_token_that_nobody_takes_is_told(tmp_path: Path) -> None:
     async with stable(tmp_path) as at:
         at.cluster.token = "second"

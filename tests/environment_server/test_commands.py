@@ -129,7 +129,12 @@ async def test_servers_may_come_up_later(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["127.0.0.1:1", "ftp://h", "http://", "http://u:p@h", "http://h?x=1"]
+    "url",
+    [
+        *("127.0.0.1:1", "ftp://h", "http://", "http://u:p@h", "http://h?x=1"),
+        *("http://h:port", "http://h:99999", "http://[::1", "http://u:p@h:port"),
+        "ftp://u:p@h",
+    ],
 )
 def test_an_address_that_is_none_is_refused_without_what_it_may_hold(url: str) -> None:
     with pytest.raises(UrlRefused) as refused:
