@@ -40,6 +40,8 @@ from .engine_faults import NO_SPACE, EngineRefused
 BULK_BYTES_MIN = 1024 * 1024
 BULK_BYTES_MAX = 8 * 1024**3 - 1
 """What the header of a tar can tell in the oldest way; more goes the other way."""
+OWNER_MAX = 8**7 - 1
+"""The greatest user or group id that it can tell."""
 STEP_SECONDS = 60.0
 BLOCK_BYTES = tarfile.BLOCKSIZE
 HEADERS_MAX = 8
@@ -143,7 +145,7 @@ class BulkFiles:
         """
         if self._can_stage is None:
             self._can_stage = await self._is_on_root()
-        if not self._can_stage:
+        if not self._can_stage or max(self.owner) > OWNER_MAX:
             raise NotBulk
         name = f".livery-{secrets.token_hex(8)}.part"
         staged = f"{self.scratch}/{name}"

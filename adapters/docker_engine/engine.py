@@ -293,7 +293,8 @@ class Engine:
             client.close()
 
     async def _archive_target(self, container: str, path: str) -> str:
-        query = urlencode({"path": path}, quote_via=quote)
+        words = {"path": path}
+        query = urlencode(words, quote_via=quote, errors="surrogateescape")
         return await self._target(f"/containers/{quote(container)}/archive?{query}")
 
     async def _target(self, path: str) -> str:

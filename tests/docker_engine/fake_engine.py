@@ -148,7 +148,8 @@ class FakeEngine:
     def _find(
         self, method: str, path: str, query: str, body: bytes
     ) -> tuple[str, Callable[[], tuple[int, Any]]]:
-        words = {name: values[0] for name, values in parse_qs(query).items()}
+        told = parse_qs(query, errors="surrogateescape")
+        words = {name: values[0] for name, values in told.items()}
         if path == "/version":
             return "version", lambda: (200, {"ApiVersion": VERSION})
         if image := re.fullmatch(r"/images/(.+)/json", path):

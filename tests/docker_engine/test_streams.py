@@ -8,7 +8,7 @@ show: isolation, and other users. And what happens when a stream breaks.
 import os
 import shutil
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -21,6 +21,9 @@ from livery.adapters.docker_engine import (
     DockerSandboxProvider,
     open_docker_engine,
 )
+from livery.adapters.docker_engine.bulk_files import BulkFiles, NotBulk
+from livery.adapters.docker_engine.engine import Engine
+from livery.adapters.docker_engine.engine_address import to_address
 from livery.adapters.docker_engine.opening import scratch_folder
 from livery.adapters.docker_engine.sandbox import DockerSandbox
 from livery.domain.claims import ClaimId, OwnerId
@@ -28,12 +31,14 @@ from livery.ports.contracts import sandbox as sandbox_suite
 from livery.ports.contracts.cases import Case
 from livery.ports.contracts.sandbox import SandboxContext
 from livery.ports.required.sandbox import (
+    Command,
     DiskFull,
     Ended,
     Exited,
     ExitUnknown,
     Liveness,
     Lost,
+    Output,
     SandboxFailed,
     SandboxLost,
     TransferCut,
@@ -120,6 +125,51 @@ async def test_large_files_go_by_archive_and_small_ones_do_not(tmp_path: Path) -
         assert fake.asked.count("get archive") == 1
         assert await read(sandbox, "small") == b"x"
         assert fake.asked.count("get archive") == 1
+
+
+async def test_a_folder_of_any_name_gives_its_large_files(tmp_path: Path) -> None:
+    content = os.urandom(BULK_BYTES)
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    (folder / "large").write_bytes(content)
+    async with made(tmp_path, "worker") as (fake, _, sandbox):
+        (tmp_path / "work" / "link").symlink_to(folder)
+
+        assert await read(sandbox, "link/large") == content
+        assert fake.asked.count("get archive") == 1
+
+
+async def test_an_owner_that_no_archive_can_tell_goes_the_other_way(
+    tmp_path: Path,
+) -> None:
+    address = to_address(f"unix://{tmp_path}/none", provider="docker")
+    bulk = BulkFiles(
+        engine=Engine(address, provider="docker"),
+        container="none",
+        root_device=0,
+        worker=Nobody(),
+        user="1000650000:0",
+        owner=(1_000_650_000, 0),
+        scratch="/tmp/none",
+    )
+    given = pieces(bytes(BULK_BYTES))
+
+    with pytest.raises(NotBulk):
+        await bulk.put("/large", given, size=BULK_BYTES, mode=0o644)
+
+    assert [len(piece) async for piece in given] == [BULK_BYTES]
+
+
+class Nobody:
+    """A worker that says where things are, and is asked for nothing else."""
+
+    async def rename(self, source: str, path: str, *, user: str | None) -> None:
+        raise AssertionError("nothing was put")
+
+    async def exec(
+        self, command: Command, *, cwd: str, env: Mapping[str, str], user: str | None
+    ) -> Ended:
+        return Ended(how=Exited(0), stdout=Output(head=b"0 0\n/tmp", size=8))
 
 
 @pytest.mark.case("FC-066")
