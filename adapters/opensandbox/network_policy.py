@@ -31,7 +31,7 @@ _NAME = re.compile(
 )
 
 _PROBE = r"""
-import json, socket, struct, sys, threading
+import ipaddress, json, socket, struct, sys, threading
 words = json.loads(sys.argv[1])
 seconds, found, lock = words["seconds"], [], threading.Lock()
 
@@ -73,8 +73,19 @@ def servers():
     except OSError:
         return
 
+allowed = [ipaddress.ip_network(one, strict=False) for one in words["allowed"]]
+
+def is_allowed(host):
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return any(address in block for block in allowed)
+
 targets = [tuple(one) for one in words["addresses"]]
-for host in {*gateways(), *servers()} - set(words["allowed"]):
+for host in {*gateways(), *servers()}:
+    if is_allowed(host):
+        continue
     targets += [(host, 1), (host, 53), (host, 80)]
 tasks = [threading.Thread(target=connects, args=one, daemon=True) for one in targets]
 tasks += [threading.Thread(target=resolves, args=(one,), daemon=True) for one in words["names"]]
@@ -108,10 +119,10 @@ class Policy:
         rules = words.get("egress")
         listed = cast("list[object]", rules) if isinstance(rules, list) else []
         told = {
-            (words_of(rule).get("action"), words_of(rule).get("target"))
+            (words_of(rule).get("action"), _plain(words_of(rule).get("target")))
             for rule in listed
         }
-        allowed = {("allow", target) for target in self.allowed}
+        allowed = {("allow", _plain(target)) for target in self.allowed}
         return words.get("defaultAction") == "deny" and told == allowed
 
 
@@ -165,7 +176,7 @@ async def leaks(
         "seconds": PROBE_SECONDS,
         "addresses": [pair for pair in wanted if not _allows(policy, pair[0])],
         "names": [name for name in names if not _allows(policy, name)],
-        "allowed": policy.allowed,
+        "allowed": [one for one in policy.allowed if is_address(one)],
     }
     ended = await sandbox.exec(
         Command(
@@ -184,8 +195,17 @@ async def leaks(
     return tuple(str(one) for one in listed)
 
 
+def _plain(target: object) -> object:
+    """Return a target in one spelling: names have no case, and blocks have a base."""
+    text = str(target)
+    if is_address(text):
+        return str(ipaddress.ip_network(text, strict=False))
+    return text.lower()
+
+
 def _allows(policy: Policy, target: str) -> bool:
-    for allowed in policy.allowed:
+    target = target.lower()
+    for allowed in map(str.lower, policy.allowed):
         if allowed == target:
             return True
         if allowed.startswith("*.") and target.endswith(allowed[1:]):
@@ -195,6 +215,23 @@ def _allows(policy: Policy, target: str) -> bool:
             if ipaddress.ip_address(target) in network:
                 return True
     return False
+
+
+def check_probe_addresses(addresses: tuple[str, ...], *, provider: str) -> None:
+    """Say no to what cannot be probed.
+
+    Raises:
+        SpecRefused: The first entry that is no host and port.
+    """
+    for index, address in enumerate(addresses):
+        host, _, port = address.rpartition(":")
+        is_port = port.isascii() and port.isdigit() and 1 <= int(port) <= 65535
+        if not (host and is_port):
+            raise SpecRefused(
+                provider=provider,
+                field=f"probe_addresses[{index}]",
+                reason=f"{address!r} is not HOST:PORT",
+            )
 
 
 def _to_pair(address: str) -> tuple[str, int]:

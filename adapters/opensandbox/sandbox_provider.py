@@ -48,7 +48,7 @@ from .metadata import (
     label_of,
     seconds_of,
 )
-from .network_policy import policy_of
+from .network_policy import check_probe_addresses, policy_of
 from .opening import OpeningFailed
 from .places import Places
 from .renewing import Renewals
@@ -75,8 +75,13 @@ _NotReady = (
 async def open_opensandbox(
     config: OpenSandboxConfig | None = None,
 ) -> AsyncGenerator["OpenSandboxProvider"]:
-    """Open the provider; the server is not asked anything before the first call."""
+    """Open the provider; the server is not asked anything before the first call.
+
+    Raises:
+        SpecRefused: One of the addresses that are to be probed is none.
+    """
     config = config or OpenSandboxConfig()
+    check_probe_addresses(config.probe_addresses, provider=config.name)
     key = {KEY_HEADER: config.api_key} if config.api_key else {}
     failure: Exception | None = None
     async with (
