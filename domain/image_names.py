@@ -25,3 +25,8 @@ def is_image_name(text: str) -> bool:
     """Tell whether a text can be the name of an image."""
     found = _IMAGE.fullmatch(text)
     return found is not None and len(found["name"]) <= NAME_CHARACTERS_MAX
+
+
+def no_image_name(text: str) -> str:
+    """Return the reason for which a text that is none is refused."""
+    return f"{text!r} is no image's name, like registry.example/group/name:tag"

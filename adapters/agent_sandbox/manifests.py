@@ -18,6 +18,7 @@ import attrs
 
 from ...domain.claims import ClaimId, OwnerId
 from ...domain.names import LABEL_VALUE, to_label_value, to_name
+from ...domain.plain_texts import NO_TEXT, no_texts
 from ...ports.required.sandbox_provider import (
     Capability,
     ClaimLabel,
@@ -142,6 +143,8 @@ def check_spec(spec: SandboxSpec, *, provider: str) -> None:
             f"more than 0 and at most {SECONDS_MAX:.0f} seconds are needed",
         )
     _check_options(spec, check=_Check(provider))
+    for field in no_texts(attrs.asdict(spec), ""):
+        demand(False, field, NO_TEXT)
 
 
 def _check_labels(labels: Mapping[str, str], *, field: str, check: _Check) -> None:

@@ -16,8 +16,9 @@ from datetime import UTC, datetime
 import attrs
 
 from ...domain.claims import ClaimId, OwnerId
-from ...domain.image_names import is_image_name
+from ...domain.image_names import is_image_name, no_image_name
 from ...domain.names import to_name
+from ...domain.plain_texts import NO_TEXT, no_texts
 from ...ports.required.sandbox_provider import (
     ClaimLabel,
     Network,
@@ -76,7 +77,7 @@ def check_spec(spec: SandboxSpec, *, provider: str) -> None:
     demand(
         is_image_name(spec.image or ""),
         "image",
-        f"{spec.image!r} is no image's name, like registry.example/group/name:tag",
+        no_image_name(spec.image or ""),
     )
     demand(_is_plain_path(spec.workdir), "workdir", "an absolute path is needed")
     top = next((part for part in spec.workdir.split("/") if part not in ("", ".")), "")
@@ -142,6 +143,8 @@ def check_spec(spec: SandboxSpec, *, provider: str) -> None:
             f"more than 0 and at most {SECONDS_MAX:.0f} seconds are needed",
         )
     _check_options(spec, demand=_Check(provider))
+    for field in no_texts(attrs.asdict(spec), ""):
+        demand(False, field, NO_TEXT)
 
 
 def _check_options(spec: SandboxSpec, *, demand: _Check) -> None:

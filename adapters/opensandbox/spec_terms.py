@@ -14,7 +14,8 @@ from typing import cast
 
 import attrs
 
-from ...domain.image_names import is_image_name
+from ...domain.image_names import is_image_name, no_image_name
+from ...domain.plain_texts import NO_TEXT, no_texts
 from ...ports.required.sandbox_provider import (
     Capability,
     ClaimLabel,
@@ -87,7 +88,7 @@ def check_spec(
     demand(
         spec.image is None or is_image_name(spec.image),
         "image",
-        f"{spec.image!r} is no image's name, like registry.example/group/name:tag",
+        no_image_name(spec.image or ""),
     )
     demand(_is_plain_path(spec.workdir), "workdir", "an absolute path is needed")
     demand(spec.workdir != "/", "workdir", "the root itself is no working folder")
@@ -149,6 +150,8 @@ def check_spec(
         )
     _check_options(spec, check=_Check(provider))
     check_reachable(spec, provider=provider)
+    for field in no_texts(attrs.asdict(spec), ""):
+        demand(False, field, NO_TEXT)
 
 
 def _check_abilities(

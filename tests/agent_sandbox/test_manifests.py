@@ -65,6 +65,8 @@ def part(words: dict[str, object], *path: str) -> dict[str, object]:
         ("env.1A", {"env": {"1A": "x"}}),
         ("env.A B", {"env": {"A B": "x"}}),
         ("env.A", {"env": {"A": "a\0b"}}),
+        ("env.A", {"env": {"A": "\udcff"}}),
+        ("workdir", {"workdir": "/\ud800"}),
         ("metadata.a b", {"metadata": {"a b": "x"}}),
         ("metadata.livery.owner", {"metadata": {"livery.owner": "x"}}),
         ("metadata.a", {"metadata": {"a": "-x"}}),
