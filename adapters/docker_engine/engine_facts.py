@@ -59,7 +59,7 @@ class ContainerFacts:
     health: str
     """starting, healthy, unhealthy, or empty without a check."""
     ports: Mapping[int, tuple[str, int]]
-    """Published ports: where each is on the engine's host."""
+    """Published TCP ports: where each is on the engine's host."""
 
     @property
     def is_live(self) -> bool:
@@ -153,10 +153,19 @@ def _ports(raw: object) -> dict[int, tuple[str, int]]:
     if not isinstance(raw, Mapping):
         return found
     for name in cast("Mapping[str, object]", raw):  # JSON has text for keys.
-        for bound in _items(_at(cast("object", raw), name))[:1]:
-            port, host = _text(bound, "HostPort"), _text(bound, "HostIp")
-            if port.isdigit():
-                found[int(name.partition("/")[0])] = (host, int(port))
+        number, _, protocol = name.partition("/")
+        # A container that was lent may publish the same number over UDP too.
+        if protocol != "tcp" or not number.isdigit():
+            continue
+        places = [
+            (_text(bound, "HostIp"), int(_text(bound, "HostPort")))
+            for bound in _items(_at(cast("object", raw), name))
+            if _text(bound, "HostPort").isdigit()
+        ]
+        # One of IPv4 first: of the other family, the port may be another one.
+        places.sort(key=lambda place: ":" in place[0])
+        if places:
+            found[int(number)] = places[0]
     return found
 
 

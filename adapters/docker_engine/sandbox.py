@@ -76,6 +76,8 @@ CANNOT_RUN = 126
 """The least status of an exec that was not run, or was ended by a signal."""
 
 STATUS_SECONDS = 5.0
+ANYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses that stand for all of a host's, and its loopback for each."""
 
 _log = logging.getLogger(__name__)
 
@@ -326,7 +328,7 @@ class DockerSandbox:
                 capability=Capability.PORTS.value,
                 detail=f"port {port} of this sandbox is not published to this host",
             )
-        return Endpoint(url=f"http://127.0.0.1:{facts.ports[port][1]}")
+        return Endpoint(url=_url_of(*facts.ports[port]))
 
     def access(self) -> SandboxAccess:
         """Return what a borrower needs."""
@@ -529,3 +531,9 @@ async def _is_large(hands: _Hands, path: str, *, user: str) -> bool:
 
 def _end_reason(facts: ContainerFacts | None) -> str:
     return "its container is gone" if facts is None else facts.end_reason
+
+
+def _url_of(host: str, port: int) -> str:
+    """Return the URL of a port of this host, published at one address of it or at all."""
+    host = ANYWHERE.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

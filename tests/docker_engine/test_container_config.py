@@ -249,6 +249,27 @@ def test_published_ports_are_read() -> None:
     assert to_container(raw).ports == {80: ("127.0.0.1", 49153)}
 
 
+def test_ports_of_a_lent_container_are_those_of_tcp_and_of_ipv4_first() -> None:
+    def at(*bound: tuple[str, str]) -> list[dict[str, str]]:
+        return [{"HostIp": host, "HostPort": port} for host, port in bound]
+
+    ports = {
+        "53/tcp": at(("0.0.0.0", "49160")),
+        "53/udp": at(("0.0.0.0", "49161")),
+        "80/tcp": at(("::", "49171"), ("0.0.0.0", "49170")),
+        "81/tcp": at(("::", "49172")),
+        "82/sctp": at(("0.0.0.0", "49180")),
+        "83/tcp": None,
+    }
+    raw = {"NetworkSettings": {"Ports": ports}}
+
+    assert to_container(raw).ports == {
+        53: ("0.0.0.0", 49160),
+        80: ("0.0.0.0", 49170),
+        81: ("::", 49172),
+    }
+
+
 def test_odd_answers_read_as_empty() -> None:
     for raw in (None, [], {}, {"State": [], "Config": {"Labels": None}}):
         facts = to_container(raw)

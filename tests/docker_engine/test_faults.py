@@ -571,6 +571,28 @@ async def test_long_pulls_hold_up_nothing_short(tmp_path: Path) -> None:
         assert not fake.containers
 
 
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("", "http://127.0.0.1:49160"),
+        ("0.0.0.0", "http://127.0.0.1:49160"),
+        ("127.0.0.1", "http://127.0.0.1:49160"),
+        ("192.0.2.7", "http://192.0.2.7:49160"),
+        ("::", "http://[::1]:49160"),
+        ("fd00::7", "http://[fd00::7]:49160"),
+    ],
+)
+async def test_a_port_is_reached_where_it_was_published(
+    tmp_path: Path, host: str, url: str
+) -> None:
+    async with faked(tmp_path) as (fake, provider):
+        sandbox = await provider.create(LABEL, SPEC)
+        bound = [{"HostIp": host, "HostPort": "49160"}]
+        fake.containers[NAME]["NetworkSettings"] = {"Ports": {"80/tcp": bound}}
+
+        assert (await sandbox.endpoint(80)).url == url
+
+
 @pytest.mark.case("FC-018")
 def test_the_progress_of_a_pull_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
