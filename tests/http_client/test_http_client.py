@@ -379,21 +379,6 @@ async def test_an_address_that_is_none_is_a_failure(url: str) -> None:
     assert failed.value.host == url.split("/")[2]
 
 
-async def test_a_body_that_cannot_be_decoded_is_a_failure() -> None:
-    broken = answer(200, "content-encoding: gzip", body=b"this is no gzip")
-    async with (
-        serving(lambda number, request: broken) as server,
-        open_http_client(base_url("127.0.0.1", server.port), patience=QUICK) as http,
-    ):
-        with pytest.raises(HttpFailed, match="DecodingError") as failed:
-            await http.request("POST", "/", repeatable=False)
-        with pytest.raises(HttpFailed, match="DecodingError"):
-            async with http.stream("GET", "/") as opened:
-                await opened.aread()
-
-    assert failed.value.delivery is Delivery.DELIVERED
-
-
 async def test_a_call_does_not_outlive_its_client() -> None:
     # Wherever it is when the client is closed: what it opens then, nobody would close.
     failures: list[HttpFailed] = []
