@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file of results: lines appended whole, synced together, healed after a kill.
 
-Several appends that come at once share one write and one sync. A write that fails
-leaves the file as it was, or at worst with a torn last line, which the next opening
-cuts off.
+Several appends that come at once share one write and one sync, and its failure. A write
+that fails leaves the file as it was, or at worst with a torn last line, which the next
+opening cuts off.
 """
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,15 @@ FILE_MODE: Final = 0o644
 TAIL_BYTES: Final = 64 * 1024
 
 
+@attrs.define(eq=False)
+class _Line:
+    """One row on its way to the disk."""
+
+    content: bytes
+    failure: ResultLogUnusable | None = None
+    """Why it is not there, once its write was tried."""
+
+
 @attrs.define(kw_only=True)
 class FileResultLog:
     """The results of a run that this process alone writes."""
@@ -32,7 +42,7 @@ class FileResultLog:
     path: Path
     _descriptor: int = attrs.field(alias="descriptor")
     _lock: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
-    _waiting: list[bytes] = attrs.field(factory=list[bytes], init=False)
+    _waiting: list[_Line] = attrs.field(factory=list[_Line], init=False)
 
     def records(self) -> tuple[Record, ...]:
         """Return what came of each finished attempt, in the order of their end.
@@ -53,19 +63,30 @@ class FileResultLog:
         """
         record = to_record(row)
         text = json.dumps(row, ensure_ascii=False, allow_nan=False)
-        line = text.encode("utf-8", "backslashreplace") + b"\n"
+        line = _Line(text.encode("utf-8", "backslashreplace") + b"\n")
         self._waiting.append(line)
         # A finished episode is kept, whoever has gone meanwhile.
         with anyio.CancelScope(shield=True):
             async with self._lock:
-                if any(waiting is line for waiting in self._waiting):
+                if line in self._waiting:
                     lines, self._waiting = self._waiting, []
-                    await anyio.to_thread.run_sync(self._write, b"".join(lines))
+                    await self._keep(lines)
+        if line.failure is not None:
+            raise attrs.evolve(line.failure)
         return record
 
     def close(self) -> None:
         """Let go of the file."""
         os.close(self._descriptor)
+
+    async def _keep(self, lines: Sequence[_Line]) -> None:
+        """Write them together; each learns of a failure."""
+        content = b"".join(line.content for line in lines)
+        try:
+            await anyio.to_thread.run_sync(self._write, content)
+        except (OSError, RuntimeError) as error:  # No thread can be begun, say.
+            for line in lines:
+                line.failure = _unusable(self.path, error)
 
     def _write(self, lines: bytes) -> None:
         before = os.fstat(self._descriptor).st_size
@@ -74,9 +95,10 @@ class FileResultLog:
             while left:
                 left = left[os.write(self._descriptor, left) :]
             os.fsync(self._descriptor)
-        except OSError as error:
-            os.ftruncate(self._descriptor, before)
-            raise _unusable(self.path, error) from error
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, before)
+            raise
 
 
 def check_result_lines(path: Path) -> None:
@@ -128,5 +150,6 @@ def _heal(descriptor: int) -> int:
     return size - end
 
 
-def _unusable(path: Path, error: OSError) -> ResultLogUnusable:
-    return ResultLogUnusable(where=str(path), reason=error.strerror or str(error))
+def _unusable(path: Path, error: OSError | RuntimeError) -> ResultLogUnusable:
+    reason = getattr(error, "strerror", None) or str(error)
+    return ResultLogUnusable(where=str(path), reason=reason)

@@ -154,6 +154,36 @@ async def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> N
     assert [record.episode.rollout_id for record in records] == ["a", "c"]
 
 
+async def test_a_write_that_fails_fails_for_all_who_shared_it(tmp_path: Path) -> None:
+    """A row that a full disk did not take is told to nobody as kept."""
+    path, names = tmp_path / "run", [f"t{number}.r0" for number in range(6)]
+    kept: list[str] = []
+    failures: list[ResultLogUnusable] = []
+    with make_results_folder(path, CARD) as folder:
+
+        async def append(name: str) -> None:
+            try:
+                kept.append((await folder.log.append(result(name))).episode.rollout_id)
+            except ResultLogUnusable as failure:
+                failures.append(failure)
+
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))
+        try:
+            async with anyio.create_task_group() as group:
+                for name in names:
+                    group.start_soon(append, name)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, ignored)
+        found = [record.episode.rollout_id for record in folder.log.records()]
+
+    assert len(failures) + len(kept) == len(names)
+    assert kept == found == []
+    assert len(set(map(id, failures))) == len(failures)
+
+
 def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "run"
     program = (
