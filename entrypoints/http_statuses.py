@@ -108,6 +108,7 @@ STATUSES: dict[str, int] = {
     "registry_unknown": 500,
     "result_log_unusable": 500,
     "row_damaged": 500,
+    "row_refused": 500,
     "runtime_cache_unusable": 500,
     "secret_missing": 500,
     "state_folder_unusable": 500,

@@ -19,7 +19,8 @@ import attrs
 
 from ...domain.digests import Json
 from ...domain.rollouts import Record
-from ...ports.required.result_log import ResultLogUnusable
+from ...ports.required.result_log import ResultLogUnusable, RowRefused
+from .faults import unusable
 from .rows import read_rows, to_record
 
 FILE_MODE: Final = 0o644
@@ -49,20 +50,22 @@ class FileResultLog:
 
         Raises:
             RowDamaged: A line is no row.
+            ResultLogUnusable: It cannot be read.
         """
-        try:
-            return tuple(row.record for row in read_rows(self.path))
-        except OSError as error:
-            raise _unusable(self.path, error) from error
+        return tuple(row.record for row in read_rows(self.path))
 
     async def append(self, row: Mapping[str, Json]) -> Record:
         """Write one episode's row, whole and durable, and return it as a record.
 
         Raises:
+            RowRefused: It is no row.
             ResultLogUnusable: It is not there; the file is as it was.
         """
-        record = to_record(row)
-        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        try:
+            record = to_record(row)
+            text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        except (ValueError, RecursionError) as error:
+            raise RowRefused(str(error)) from error
         line = _Line(text.encode("utf-8", "backslashreplace") + b"\n")
         self._waiting.append(line)
         # A finished episode is kept, whoever has gone meanwhile.
@@ -86,7 +89,7 @@ class FileResultLog:
             await anyio.to_thread.run_sync(self._write, content)
         except (OSError, RuntimeError) as error:  # No thread can be begun, say.
             for line in lines:
-                line.failure = _unusable(self.path, error)
+                line.failure = unusable(self.path, error)
 
     def _write(self, lines: bytes) -> None:
         before = os.fstat(self._descriptor).st_size
@@ -108,11 +111,8 @@ def check_result_lines(path: Path) -> None:
         RowDamaged: A line is no row.
         ResultLogUnusable: It cannot be read.
     """
-    try:
-        for _ in read_rows(path):
-            pass
-    except OSError as error:
-        raise _unusable(path, error) from error
+    for _ in read_rows(path):
+        pass
 
 
 def open_result_lines(path: Path) -> tuple[FileResultLog, int]:
@@ -125,12 +125,12 @@ def open_result_lines(path: Path) -> tuple[FileResultLog, int]:
     try:
         descriptor = os.open(path, flags, FILE_MODE)
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise unusable(path, error) from error
     try:
         torn = _heal(descriptor)
     except OSError as error:
         os.close(descriptor)
-        raise _unusable(path, error) from error
+        raise unusable(path, error) from error
     return FileResultLog(path=path, descriptor=descriptor), torn
 
 
@@ -148,8 +148,3 @@ def _heal(descriptor: int) -> int:
         os.ftruncate(descriptor, end)
         os.fsync(descriptor)
     return size - end
-
-
-def _unusable(path: Path, error: OSError | RuntimeError) -> ResultLogUnusable:
-    reason = getattr(error, "strerror", None) or str(error)
-    return ResultLogUnusable(where=str(path), reason=reason)

@@ -19,6 +19,7 @@ from ...domain.failures import FailureKind
 from ...domain.rollouts import Record, RecordKind
 from ...domain.tasks import BadName, EpisodeId, TaskId
 from ...ports.required.faults import Fault
+from .faults import unusable
 
 FULL_REWARD: Final = 1.0
 """From here on an episode has passed."""
@@ -90,17 +91,25 @@ def read_rows(path: Path) -> Iterator[Row]:
 
     Raises:
         RowDamaged: A line is no row.
+        ResultLogUnusable: The file cannot be read.
     """
-    if not path.exists():
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    return  # Torn by a kill: its episode is still owed.
+                yield _read(path, number, line)
+    except FileNotFoundError:
         return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return  # Torn by a kill: its episode is still owed.
-            try:
-                yield to_row(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                raise RowDamaged(str(path), number, f"it is no row: {error}") from error
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
+def _read(path: Path, number: int, line: bytes) -> Row:
+    try:
+        return to_row(json.loads(line))
+    except (ValueError, RecursionError) as error:
+        raise RowDamaged(str(path), number, f"it is no row: {error}") from error
 
 
 def _of_result(episode: EpisodeId, task: TaskId, result: Mapping[str, Any]) -> Row:
@@ -109,20 +118,18 @@ def _of_result(episode: EpisodeId, task: TaskId, result: Mapping[str, Any]) -> R
     reward = result.get("reward")
     if isinstance(reward, bool) or not isinstance(reward, int | float):
         raise ValueError("result.reward is no number")
-    if not math.isfinite(reward):
-        raise ValueError("result.reward is not finite")
-    kind = RecordKind.PASSED if reward >= FULL_REWARD else RecordKind.FAILED
+    measured = _finite(reward)
+    if measured is None:
+        raise ValueError("result.reward is not finite, or too large")
+    kind = RecordKind.PASSED if measured >= FULL_REWARD else RecordKind.FAILED
     if result.get("mask_sample"):
         kind = RecordKind.MASKED
-    failure_kind = result.get("failure_kind")
     return Row(
         record=Record(
-            episode=episode,
-            kind=kind,
-            failure_kind=FailureKind(failure_kind) if failure_kind else None,
+            episode=episode, kind=kind, failure_kind=_failure_kind(result, "result")
         ),
         task=task,
-        reward=float(reward),
+        reward=measured,
         stage=None,
         reason=str(result.get("failure_reason") or ""),
         seconds=_seconds(result),
@@ -134,13 +141,13 @@ def _of_failure(episode: EpisodeId, task: TaskId, failure: Mapping[str, Any]) ->
     terminal = failure.get("terminal")
     if not isinstance(terminal, bool):
         raise ValueError("failure.terminal is neither true nor false")
-    kind, stage = failure.get("failure_kind"), failure.get("stage")
+    stage = failure.get("stage")
     return Row(
         record=Record(
             episode=episode,
             kind=RecordKind.BROKEN,
             terminal=terminal,
-            failure_kind=FailureKind(kind) if kind else None,
+            failure_kind=_failure_kind(failure, "failure"),
         ),
         task=task,
         reward=None,
@@ -152,9 +159,26 @@ def _of_failure(episode: EpisodeId, task: TaskId, failure: Mapping[str, Any]) ->
 
 def _seconds(result: Mapping[str, Any]) -> Mapping[str, float]:
     stages = _ours(result, "seconds").items()
-    return {
-        stage: float(time) for stage, time in stages if isinstance(time, int | float)
-    }
+    times = {stage: _finite(time) for stage, time in stages}
+    return {stage: time for stage, time in times.items() if time is not None}
+
+
+def _finite(value: object) -> float | None:
+    """Return a number; None for what is none, no finite one, or too large for one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _failure_kind(table: Mapping[str, Any], place: str) -> FailureKind | None:
+    kind = table.get("failure_kind")
+    if not isinstance(kind, str | None):
+        raise ValueError(f"{place}.failure_kind is no text")
+    return FailureKind(kind) if kind else None
 
 
 def _runtime(result: Mapping[str, Any]) -> Mapping[str, str]:

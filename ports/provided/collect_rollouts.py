@@ -14,11 +14,17 @@ from typing import Final, Protocol
 import anyio
 import attrs
 
-from ...domain.failures import CANCELLED, INTERRUPTED
+from ...domain.failures import (
+    CANCELLED,
+    INTERRUPTED,
+    VERIFIER_ERROR,
+    Failure,
+    Stage,
+)
 from ...domain.rollouts import ATTEMPTS_MAX, Owed, Record, RecordKind
 from ...domain.tasks import EpisodeId, Task, TaskId
-from ..required.result_log import ResultLog
-from .episode_rows import Row
+from ..required.result_log import ResultLog, RowRefused
+from .episode_rows import Row, to_row
 
 log = logging.getLogger(__name__)
 
@@ -120,10 +126,26 @@ class CollectRollouts:
             row = await self.run_episode(
                 owed.episode, self.task(owed.task), scope=scope
             )
-            record = await self.results.append(row)
+            record = await self._kept(owed, row)
         finally:
             progress.running -= 1
             self._scopes.discard(scope)
         progress.note(record)
         self.on_progress(progress)
         return record
+
+    async def _kept(self, owed: Owed, row: Row) -> Record:
+        """Keep the row; one that is none is its episode's failure, and not the run's."""
+        try:
+            return await self.results.append(row)
+        except RowRefused as refused:
+            log.warning("Episode %s: %s", owed.episode.key, refused)
+            failure = Failure(
+                stage=Stage.VERIFICATION,
+                kind=VERIFIER_ERROR,
+                reason=str(refused),
+                terminal=True,
+            )
+            name, task = owed.episode, owed.task
+            told = to_row(name, task, result=None, failure=failure, response=None)
+            return await self.results.append(told)

@@ -22,6 +22,16 @@ class ResultLogUnusable(Fault):
     reason: str
 
 
+@attrs.frozen
+class RowRefused(Fault):
+    """What an episode is written down as is no row; nothing was written."""
+
+    kind: ClassVar[str] = "row_refused"
+    message: ClassVar[str] = "What came of the episode cannot be kept: {reason}."
+
+    reason: str
+
+
 class ResultLog(Protocol):
     """A durable list of finished episodes. Methods raise `ResultLogUnusable`."""
 
@@ -30,5 +40,9 @@ class ResultLog(Protocol):
         ...
 
     async def append(self, row: Mapping[str, Json]) -> Record:
-        """Write one episode's row, whole and durable, and return it as a record."""
+        """Write one episode's row, whole and durable, and return it as a record.
+
+        Raises:
+            RowRefused: It is no row; another can be written.
+        """
         ...

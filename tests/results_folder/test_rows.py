@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from livery.adapters.results_folder import RowDamaged, read_rows, to_record
+from livery.adapters.results_folder.rows import to_row
 from livery.domain.digests import Json
 from livery.domain.rollouts import RecordKind
 from livery.domain.tasks import EpisodeId
+from livery.ports.required.result_log import ResultLogUnusable
 
 from .rows import failure, result
 
@@ -50,6 +52,15 @@ def changed(row: dict[str, Json], **changes: Json) -> dict[str, Json]:
         (changed(result(), result={"reward": "1"}), "reward is no number"),
         (changed(result(), result={"reward": True}), "reward is no number"),
         (changed(result(), result={"reward": float("nan")}), "not finite"),
+        (changed(result(), result={"reward": 10**400}), "not finite, or too large"),
+        (
+            changed(result(), result={"reward": 1, "failure_kind": ["a"]}),
+            "result.failure_kind is no text",
+        ),
+        (
+            changed(failure(), failure={"terminal": True, "failure_kind": 5}),
+            "failure.failure_kind is no text",
+        ),
         (changed(result(), result={"reward": 1, "_ng_x": 1}), "reserved keys: _ng_x"),
         (changed(result(), episode_id={}), "episode_id is not"),
         (changed(result(), episode_id={"rollout_id": "-"}), "rollout_id '-'"),
@@ -60,6 +71,23 @@ def changed(row: dict[str, Json], **changes: Json) -> dict[str, Json]:
 def test_what_is_no_row_is_told(row: dict[str, Json], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         to_record(row)
+
+
+def test_times_that_are_none_are_not_counted() -> None:
+    """They may be another server's: what is no number makes no table of the report."""
+    seconds: dict[str, Json] = {
+        "seed": 2,
+        "act": float("nan"),
+        "verify": 10**400,
+        "clean": True,
+    }
+
+    assert to_row(result(seconds=seconds)).seconds == {"seed": 2.0}
+
+
+def test_results_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ResultLogUnusable, match="Is a directory"):
+        list(read_rows(tmp_path))
 
 
 def test_a_damaged_line_is_told_with_its_number(tmp_path: Path) -> None:
