@@ -54,7 +54,10 @@ def _is_reserved(key: str) -> bool:
 def _is_number(value: Json) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return math.isfinite(value)
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 @attrs.frozen(kw_only=True)

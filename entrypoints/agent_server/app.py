@@ -35,7 +35,7 @@ from ..http_serving.answering import (
     alive,
     readiness,
 )
-from ..http_serving.answers import Texts, conflict, not_done
+from ..http_serving.answers import JsonAnswer, Texts, conflict, not_done
 from ..http_serving.session_cookies import SessionCookies, Visitor
 from . import answers
 from .messages import to_close, to_parameters, to_seed
@@ -121,7 +121,9 @@ class AgentRoutes:
         headers = {OUTCOME_HEADER: ending.outcome.value}
         if ending.upstream_failed:
             headers[UPSTREAM_HEADER] = "true"
-        reply = Response(ending.reply, headers=headers, media_type="application/json")
+        # As `JsonAnswer`: it is JSON already.
+        content = ending.reply.encode("utf-8", "backslashreplace")
+        reply = Response(content, headers=headers, media_type="application/json")
         return Answer(reply)
 
     async def _close(self, asked: Asked) -> Answer:
@@ -140,7 +142,7 @@ class AgentRoutes:
             "agent_observations": json.loads(closed.reply)["observations"],
             "resources_cookies": None,
         }
-        return Answer(JSONResponse(told), close.session)
+        return Answer(JsonAnswer(told), close.session)
 
     async def _other(
         self, visitor: Visitor, session: AgentSessionId

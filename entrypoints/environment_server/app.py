@@ -26,6 +26,7 @@ from ..http_serving.answering import (
     alive,
     readiness,
 )
+from ..http_serving.answers import JsonAnswer
 from ..http_serving.bodies import wrong_value
 from .messages import to_aggregate, to_run
 from .openapi import document
@@ -71,12 +72,12 @@ class EnvironmentRoutes:
         if isinstance(failure, Mapping):
             reason = self.secrets.masked(str(failure["failure_reason"]))
             row = {**row, "failure": {**failure, "failure_reason": reason}}
-        return Answer(JSONResponse(row))
+        return Answer(JsonAnswer(row))
 
     async def _aggregate(self, asked: Asked) -> Answer:
         rows = to_aggregate(asked.body)
         try:
-            return Answer(JSONResponse(await self.aggregate(rows)))
+            return Answer(JsonAnswer(await self.aggregate(rows)))
         except ParticipantFailed as failed:
             if not failed.not_taken:
                 raise

@@ -5,9 +5,10 @@ The texts of conflicts are NeMo Gym's where it has some, for whoever matches the
 beside each stands our own stable `kind`, and the session's state.
 """
 
+import json
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
@@ -56,6 +57,21 @@ def refused_by_http(error: HTTPException) -> JSONResponse:
     """Return the answer to what Starlette refuses, or we as it does."""
     kind = KINDS.get(error.status_code, _OTHER_KIND)
     return refused(error.status_code, kind, error.detail, error.headers)
+
+
+class JsonAnswer(JSONResponse):
+    """An answer with words of others, of a model say.
+
+    Half of a surrogate pair in them goes out as the escape that stands for it: the text
+    was cut there by somebody else, and the answer is none the worse.
+    """
+
+    def render(self, content: Any) -> bytes:
+        """Return the content as JSON."""
+        text = json.dumps(
+            content, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        )
+        return text.encode("utf-8", "backslashreplace")
 
 
 def conflict(text: str, kind: str, state: str, reason: str = "") -> JSONResponse:

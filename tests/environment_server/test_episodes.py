@@ -216,6 +216,14 @@ async def test_a_failed_step_names_its_stage_and_everybody_is_closed(
         ("/responses", JSONResponse({"hello": "world"}), "agent"),
         ("/verify", JSONResponse({"reward": None}), "verification"),
         ("/verify", JSONResponse({"reward": True}), "verification"),
+        ("/verify", Response(f'{{"reward": 1{"0" * 400}}}'), "verification"),
+        ("/verify", Response('{"reward": 1, "loss": NaN}'), "verification"),
+        ("/verify", Response('{"reward": 1, "loss": [1e999]}'), "verification"),
+        (
+            "/verify",
+            Response(f'{{"reward": 1, "x": {"[" * 100_000}{"]" * 100_000}}}'),
+            "verification",
+        ),
     ],
 )
 async def test_a_reply_that_cannot_be_used_is_a_terminal_failure(
@@ -227,6 +235,20 @@ async def test_a_reply_that_cannot_be_used_is_a_terminal_failure(
         failed = failure(await it.run())
 
         assert (failed["stage"], failed["terminal"]) == (stage, True)
+
+
+async def test_words_that_were_cut_in_a_character_are_passed_on() -> None:
+    """An aggregate of them is none the worse, nor is a result."""
+    half = '{"reward": 1, "x": "\\ud83d"}'
+    world = World(
+        answers=dict.fromkeys(("/verify", "/aggregate_metrics"), lambda: Response(half))
+    )
+    async with fleet(world) as it:
+        found = result(await it.run())
+        rows = await it.one.post("/aggregate_metrics", {"verify_responses": []})
+
+    assert (found["reward"], found["x"]) == (1, "\ud83d")
+    assert (rows.status_code, rows.json()["x"]) == (200, "\ud83d")
 
 
 @pytest.mark.case("FC-086")
