@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C and SIGTERM: once stops in order, twice ends at once."""
+"""Ctrl-C and SIGTERM: once stops in order, twice ends at once.
+
+A terminal that is closed stops in order as well. It may say so several times, so that
+alone ends nothing at once.
+"""
 
 import os
 import signal
@@ -35,15 +39,24 @@ class Interruptions:
         self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
         """Watch for signals until cancelled."""
-        with anyio.open_signal_receiver(*SIGNALS) as signals:
+        with anyio.open_signal_receiver(*_heeded()) as signals:
             task_status.started()
-            async for _ in signals:
+            async for number in signals:
+                if self.stopped and number == signal.SIGHUP:
+                    continue
                 if self.stopped:
                     self.say(SECOND)
                     os._exit(Status.KILLED)
                 self.stopped = True
                 self.say(FIRST)
                 self.stop()
+
+
+def _heeded() -> tuple[signal.Signals, ...]:
+    """Return what is heeded; what nohup began is to outlast its terminal."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return SIGNALS
+    return (*SIGNALS, signal.SIGHUP)
 
 
 async def until_stopped(

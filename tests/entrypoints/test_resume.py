@@ -199,7 +199,7 @@ def test_a_torn_line_is_healed_and_told(livery: Livery, tmp_path: Path) -> None:
     assert len(rows_of(tmp_path / "o")) == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_one_signal_stops_in_order_and_the_run_goes_on_later(
     livery: Livery, tmp_path: Path, state: Path, number: signal.Signals
 ) -> None:
