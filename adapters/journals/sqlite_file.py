@@ -98,7 +98,7 @@ class JournalFile:
         connection: sqlite3.Connection | None = None
         try:
             connection = sqlite3.connect(
-                f"file:{quote(str(self.path.absolute()))}?mode=rw",
+                f"file:{quote(os.fsencode(self.path.absolute()))}?mode=rw",
                 uri=True,
                 timeout=LOCK_TRY_SECONDS,
                 isolation_level=None,

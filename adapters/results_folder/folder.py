@@ -243,7 +243,11 @@ def _write(path: Path, text: str, *, mode: int = FILE_MODE) -> None:
             dir=path.parent, prefix=f"{PART}{path.name}-"
         )
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            # Half a surrogate pair, a byte of a file's name say, is no UTF-8: in JSON
+            # its escape reads back as it was.
+            with os.fdopen(
+                descriptor, "w", encoding="utf-8", errors="backslashreplace"
+            ) as file:
                 file.write(text)
                 file.flush()
                 os.fchmod(file.fileno(), mode)

@@ -3,7 +3,8 @@
 
 What is told on the way must not decide what becomes of the work. The first write that
 fails is kept, and what follows it goes nowhere: everything above, be it a table, a
-progress bar or a log line, prints as ever.
+progress bar or a log line, prints as ever. A character that an output cannot write is
+written as its escape.
 """
 
 import io
@@ -65,6 +66,6 @@ def _lasting(stream: TextIO | None) -> tuple[LastingFile, io.TextIOWrapper]:
     return file, io.TextIOWrapper(
         io.BufferedWriter(file),
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors="backslashreplace",
         line_buffering=True,
     )

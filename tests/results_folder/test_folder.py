@@ -134,6 +134,19 @@ def test_a_half_file_that_cannot_be_removed_is_told(tmp_path: Path) -> None:
         pass
 
 
+async def test_what_is_no_utf_8_is_written_and_read_back(tmp_path: Path) -> None:
+    """A byte of a file's name, or a text that others cut within a character."""
+    half = "h\udcff\ud83d"
+    card = attrs.evolve(CARD, state=half)
+    with make_results_folder(tmp_path / "run", card) as folder:
+        await folder.log.append(failure("a", reason=half))
+        folder.write("summary.json", json.dumps({half: 1}, ensure_ascii=False))
+        text = (folder.path / "summary.json").read_text()
+
+    assert read_run(tmp_path / "run") == card
+    assert json.loads(text) == {half: 1}
+
+
 @pytest.mark.keeps("descriptors", reason="the limit is lifted after the write failed")
 async def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
