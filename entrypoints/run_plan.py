@@ -25,6 +25,7 @@ from .settings import (
     DEFAULT_IMAGE,
     EPISODE_MARGIN_SECONDS,
     LIFETIME_MARGIN_SECONDS,
+    LIMIT_MAX,
     REPEATS_MAX,
     HarnessSettings,
     SandboxSettings,
@@ -46,7 +47,7 @@ class RunPlan:
     sandbox_block: SandboxSettings
     concurrency: Annotated[int, Range(least=1, most=CONCURRENCY_MAX)]
     repeats: Annotated[int, Range(least=1, most=REPEATS_MAX)]
-    limit: Annotated[int, Range(least=1)] | None
+    limit: Annotated[int, Range(least=1, most=LIMIT_MAX)] | None
     episode_timeout_seconds: Seconds | None = attrs.field(
         default=None, metadata=doc("")
     )

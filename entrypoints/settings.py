@@ -30,6 +30,7 @@ DEFAULT_IMAGE: Final = "python:3.12-slim"
 """What a provider of images is given when nobody names an image."""
 CONCURRENCY_MAX: Final = 1024
 REPEATS_MAX: Final = 1000
+LIMIT_MAX: Final = 1_000_000_000
 LIFETIME_MARGIN_SECONDS: Final = 1800.0
 """What a sandbox lives beyond the turn: seed, grading in the same one, release."""
 EPISODE_MARGIN_SECONDS: Final = 3600.0
@@ -88,7 +89,7 @@ class RunSettings:
     repeats: Annotated[int, Range(least=1, most=REPEATS_MAX)] = attrs.field(
         default=1, metadata=doc("How many rollouts each task gets.")
     )
-    limit: Annotated[int, Range(least=1)] | None = attrs.field(
+    limit: Annotated[int, Range(least=1, most=LIMIT_MAX)] | None = attrs.field(
         default=None,
         metadata=doc("How many tasks are taken, from the first on. none: all."),
     )

@@ -55,13 +55,22 @@ class StateFolder:
 def state_path(
     chosen: str | Path | None, environ: Mapping[str, str] = os.environ
 ) -> Path:
-    """Return the place of the state folder; `chosen` goes first."""
-    if chosen is not None:
-        return Path(chosen).expanduser().absolute()
-    # An empty or relative value is as good as none, says the XDG specification.
-    given = Path(environ.get("XDG_STATE_HOME", ""))
-    home = given if given.is_absolute() else Path.home() / ".local" / "state"
-    return home / "livery"
+    """Return the place of the state folder; `chosen` goes first.
+
+    Raises:
+        StateFolderUnusable: It is in a home folder that is not known.
+    """
+    try:
+        if chosen is not None:
+            return Path(chosen).expanduser().absolute()
+        # An empty or relative value is as good as none, says the XDG specification.
+        given = Path(environ.get("XDG_STATE_HOME", ""))
+        home = given if given.is_absolute() else Path.home() / ".local" / "state"
+        return home / "livery"
+    except RuntimeError as error:
+        where = "~/.local/state/livery" if chosen is None else str(chosen)
+        reason = "there is no such home folder; name another place with --state"
+        raise StateFolderUnusable(where, reason) from error
 
 
 def open_state_folder(path: Path) -> StateFolder:
@@ -110,7 +119,7 @@ def _kept(path: Path, fresh: str) -> str:
         finally:
             os.unlink(name)
     path.chmod(FILE_MODE)
-    with path.open() as file:
+    with path.open(encoding="ascii", errors="replace") as file:
         kept = file.read(FILE_BYTES_MAX).strip()
     if not kept or not kept.replace("-", "").isalnum():
         raise StateFolderUnusable(

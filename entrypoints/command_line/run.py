@@ -16,6 +16,7 @@ from ..run_plan import RunPlan, plan_of
 from ..setting_words import NONE_WORD
 from ..settings import (
     CONCURRENCY_MAX,
+    LIMIT_MAX,
     REPEATS_MAX,
     HarnessSettings,
     MountSettings,
@@ -78,8 +79,11 @@ def to_limit(
     """Return the number, or the word for no limit; None when nothing was said."""
     if value is None or value == NONE_WORD:
         return value
-    if not value.isdecimal() or int(value) < 1:
-        raise click.BadParameter(f"{value!r} is not 1 or more, or {NONE_WORD}.")
+    # As a float, which takes a number of any length.
+    if not value.isdecimal() or not 1 <= float(value) <= LIMIT_MAX:
+        raise click.BadParameter(
+            f"{value!r:.40} is not 1 or more, at most {LIMIT_MAX:,}, or {NONE_WORD}."
+        )
     return int(value)
 
 

@@ -116,7 +116,10 @@ def test_an_image_s_name_that_is_none_is_refused_without_asking_anybody(
             "no sandbox provider 'nosuch'; there are agent_sandbox, docker, local",
         ),
         (("T", "--repeats", "0"), "0 is not in the range"),
-        (("T", "--limit", "0"), "'0' is not 1 or more, or none"),
+        (("T", "--limit", "0"), "'0' is not 1 or more, at most 1,000,000,000, or none"),
+        (("T", "--limit", "9" * 20), "at most 1,000,000,000, or none"),
+        (("T", "--limit", "9" * 5000), "at most 1,000,000,000, or none"),
+        (("T", "--state", "~nobody-of-that-name/x"), "no such home folder"),
         (("T", "--concurrency", "x"), "'x' is not a valid integer"),
         (
             ("T", "--network", "some"),

@@ -59,14 +59,17 @@ def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
     taken.touch()
     damaged = tmp_path / "damaged"
     open_state_folder(damaged)
-    (damaged / "owner").write_text("not/a name\n")
 
     with pytest.raises(StateFolderUnusable, match="File exists"):
         open_state_folder(taken)
     with pytest.raises(StateFolderUnusable, match="Not a directory"):
         open_state_folder(taken / "below")
-    with pytest.raises(StateFolderUnusable, match="its file owner is damaged"):
-        open_state_folder(damaged)
+    for content in (b"not/a name\n", b"", b"\xff\xfe\n"):
+        (damaged / "owner").write_bytes(content)
+        with pytest.raises(StateFolderUnusable, match="its file owner is damaged"):
+            open_state_folder(damaged)
+    with pytest.raises(StateFolderUnusable, match="no such home folder"):
+        state_path("~nobody-of-that-name/livery")
 
 
 @pytest.mark.peer("root")
