@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lifecycle API: sandboxes by id, as the server knows them.
 
-The key goes to the server and nowhere else. Every method may raise
+The key goes to the server and nowhere else: where a server says it back, as some do with
+a wrong one, it is covered, since what a server said is written down. Every method may raise
 `ProviderUnreachable`, `ProviderForbidden`, and `ApiRefused` where the server's no
 is the caller's to answer.
 """
@@ -14,6 +15,7 @@ from urllib.parse import quote, urlencode
 
 import attrs
 
+from ...ports.provided.secret_values import MASK
 from ...ports.required.sandbox_provider import ProviderForbidden, ProviderUnreachable
 from ..http_client import HttpClient, HttpFailed, Patience
 from .lifecycle_facts import (
@@ -44,8 +46,8 @@ class Lifecycle:
     http: HttpClient
     provider: str
     address: str
-    has_key: bool = False
-    """Whether what is asked carries a key; a no says so."""
+    key: str = attrs.field(default="", repr=False)
+    """What `http` carries; empty without one. A no says which."""
     _was_met: bool = attrs.field(default=False, init=False)
     """Whether it has answered once: then it is waited for, as `http` is patient."""
 
@@ -163,21 +165,26 @@ class Lifecycle:
             raise self.unreachable(failed.reason) from failed
         self._was_met = True
         if answer.status_code in {401, 403}:
-            refused = to_refused(answer.status_code, answer.content)
-            key = "the api_key of its options" if self.has_key else "no api_key"
+            refused = self._refused(answer.status_code, answer.content)
+            key = "the api_key of its options" if self.key else "no api_key"
             raise ProviderForbidden(
                 provider=self.provider,
                 address=self.address,
                 reason=f"{str(refused).rstrip('.')} (asked with {key})",
             )
         if not answer.is_success:
-            raise to_refused(answer.status_code, answer.content)
+            raise self._refused(answer.status_code, answer.content)
         if not answer.content:
             return None
         try:
             return answer.json()
         except ValueError as failed:
             raise self.unreachable("what answers there is no JSON") from failed
+
+    def _refused(self, status: int, body: bytes) -> ApiRefused:
+        if self.key:
+            body = body.replace(self.key.encode(), MASK.encode())
+        return to_refused(status, body)
 
 
 def _path(sandbox_id: str) -> str:

@@ -99,7 +99,7 @@ async def open_opensandbox(
                 http=http,
                 provider=config.name,
                 address=config.address,
-                has_key=bool(config.api_key),
+                key=config.api_key,
             )
             places = Places(
                 lifecycle=lifecycle,

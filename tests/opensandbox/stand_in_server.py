@@ -345,8 +345,9 @@ class _Handler(BaseHTTPRequestHandler):
             )
         if server.faults.get("is_away"):
             return self._page(404, b"default backend - 404")
-        if self.headers.get("OPEN-SANDBOX-API-KEY") != API_KEY:
-            return self._refuse(401, "INVALID_API_KEY", "the API key is not valid")
+        if (key := self.headers.get("OPEN-SANDBOX-API-KEY")) != API_KEY:
+            # Some gateways in front of a server say the key back.
+            return self._refuse(401, "INVALID_API_KEY", f"API key {key} is not valid")
         words = json.loads(body) if body else {}
         steps = target.path.removeprefix(PREFIX).strip("/").split("/")
         if steps == [""]:
