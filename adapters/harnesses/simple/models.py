@@ -16,6 +16,7 @@ import attrs
 
 from ....domain.digests import Json
 from ....ports.provided.json_texts import from_json
+from ....ports.provided.secret_values import MASK
 from ....ports.required.harness import HarnessRequest
 from .chat import from_chat, to_chat
 from .config import ModelApi, SimpleConfig
@@ -28,7 +29,6 @@ RETRY_AFTER_SECONDS_MAX: Final = 120.0
 """A server that asks for a longer pause is asked again after so long."""
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 DETAIL_CHARACTERS_MAX: Final = 500
-COVER: Final = b"***"
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _TOO_LONG: Final = (
     "context_length_exceeded",
@@ -142,7 +142,7 @@ class ModelPolicy:
         """Cover the credential, which some servers repeat when they refuse it."""
         secret = self.config.credential or ""
         for spelling in {secret, json.dumps(secret)[1:-1]} - {""}:
-            text = text.replace(spelling.encode(), COVER)
+            text = text.replace(spelling.encode(), MASK.encode())
         return text
 
     def _refused(self, status: int, text: bytes) -> ModelFailed:

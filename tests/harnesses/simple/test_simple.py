@@ -236,6 +236,7 @@ async def test_a_model_that_comes_back_is_asked_again() -> None:
         (JSONResponse({"error": "no such model"}, 404), "no such model"),
         (Response("[]"), "no JSON object"),
         (Response("no json"), "no JSON"),
+        (Response("[" * 100_000), "no JSON"),
         (JSONResponse({"hello": "world"}), "no Responses object"),
         (JSONResponse(answer(status="failed", error={"code": "x"})), "code"),
     ],
@@ -423,6 +424,16 @@ async def test_the_credential_goes_to_the_model_and_nowhere_else() -> None:
         assert sent == {"Bearer s3cret"}
         assert "authorization" not in servers.tools.asked[0].headers
         assert "s3cret" not in f"{done}{harness}"
+
+
+async def test_a_credential_that_the_model_s_server_says_back_is_covered() -> None:
+    refused = JSONResponse({"error": "Incorrect API key provided: s3cret"}, 401)
+    async with serving(refused) as servers:
+        harness = SimpleHarness(config=config(servers, credential="s3cret"))
+        done = await run(harness, attempt())
+
+    assert "Incorrect API key provided: ***" in done.ending.reason
+    assert "s3cret" not in f"{done}"
 
 
 @pytest.mark.parametrize(
