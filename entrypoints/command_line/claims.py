@@ -113,9 +113,12 @@ async def _reap(
 ) -> int:
     report = await reaper.reap(dry_run=dry_run)
     if report.reaped:
-        shared.out().print(_table(report))
+        shared.out().print(_table(report, shared.secrets.masked))
     else:
-        click.echo("No claim is open, and no sandbox of ours is anywhere.")
+        click.echo(
+            f"No claim is open in {foundation.state.path}, and no sandbox of ours is"
+            " anywhere."
+        )
     for name, reason in _not_asked(report, reaper):
         shared.say(f"Provider {name} was not asked: {reason}")
     if dry_run:
@@ -165,7 +168,7 @@ def _not_asked(report: ReapReport, reaper: Reaper) -> list[tuple[str, str]]:
     return [(name, reason) for name, reason in found.items() if name in named]
 
 
-def _table(report: ReapReport) -> Table:
+def _table(report: ReapReport, masked: Callable[[str], str]) -> Table:
     table = Table()
     for name in ("claim", "provider", "finding", "cause", "phase", "used by", "reason"):
         table.add_column(name, overflow="fold")
@@ -179,7 +182,7 @@ def _table(report: ReapReport) -> Table:
             one.used_by,
             one.reason,
         )
-        table.add_row(*map(escape, cells))
+        table.add_row(*(escape(masked(cell)) for cell in cells))
     return table
 
 

@@ -122,6 +122,13 @@ def test_a_claim_that_nobody_knows_is_told(livery: Livery) -> None:
     assert "isolate" not in unknown.err + livery("claims", "list").err
 
 
+def test_where_no_claim_is_open_is_told(livery: Livery, tmp_path: Path) -> None:
+    """A mistyped folder must not pass for one that nothing is left in."""
+    ended = livery("claims", "list", "--state", tmp_path / "mistyped")
+
+    assert f"No claim is open in {tmp_path / 'mistyped'}, and" in ended.out
+
+
 def test_results_go_to_output_and_everything_else_to_error(
     livery: Livery, tmp_path: Path
 ) -> None:
