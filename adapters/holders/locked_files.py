@@ -15,6 +15,7 @@ from pathlib import Path
 import attrs
 
 from ...domain.claims import Holder
+from ...ports.required.journal import JournalUnusable
 
 
 @attrs.frozen
@@ -25,7 +26,11 @@ class LockedFileHolders:
     own: Holder
 
     async def alive(self, holder: Holder) -> bool:
-        """Whether that process lives. A dead one's file is removed on the way."""
+        """Whether that process lives. A dead one's file is removed on the way.
+
+        Raises:
+            JournalUnusable: Nobody can tell, with no descriptor left, say.
+        """
         if holder == self.own:
             return True
         path = self.folder / holder
@@ -33,14 +38,26 @@ class LockedFileHolders:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise _untold(path, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink(missing_ok=True)
         except BlockingIOError:
             return True
+        except OSError as error:
+            raise _untold(path, error) from error
         finally:
             os.close(descriptor)
         return False
+
+
+def _untold(path: Path, error: OSError) -> JournalUnusable:
+    return JournalUnusable(
+        where=str(path),
+        reason=f"whether its process lives cannot be told: {error.strerror or error}",
+        advice="Mend that; nothing of the process was taken over.",
+    )
 
 
 @contextmanager

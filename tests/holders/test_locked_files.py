@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holders live exactly as long as their processes."""
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from livery.adapters.holders.locked_files import open_locked_file_holders
 from livery.domain.claims import Holder
+from livery.ports.required.journal import JournalUnusable
 
 pytestmark = pytest.mark.anyio
 
@@ -25,6 +27,19 @@ async def test_this_process_lives_and_a_stranger_does_not(tmp_path: Path) -> Non
     with open_locked_file_holders(tmp_path / "holders") as holders:
         assert await holders.alive(holders.own)
         assert not await holders.alive(Holder("1-0123456789abcdef"))
+
+
+async def test_whether_it_lives_cannot_be_told_without_a_descriptor(
+    tmp_path: Path,
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open_locked_file_holders(tmp_path) as holders:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        try:
+            with pytest.raises(JournalUnusable, match="Too many open files"):
+                await holders.alive(Holder("1-0123456789abcdef"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
