@@ -14,6 +14,7 @@ from ...domain.resources_sessions import (
 from ...domain.tasks import EpisodeId, Task
 from ..required.sandbox_provider import SandboxSpec
 from ..required.world import World
+from .call_apps import state_after
 from .carry_out import Standing
 from .claim_sandbox import ClaimSandbox, HeldSandbox, given_back
 from .open_resources import Equip, OpenResources, claim_of, episode_of
@@ -49,7 +50,7 @@ class BuildResources:
         seeding = standing.state.phase is ResourcesPhase.SEEDING
         if self.apps is not None and seeding:
             opened.opened = await self.apps.build(session, task)
-            opened.state = await opened.opened.apps.state()
+            opened.state = await state_after(opened.opened)
         spec = self.spec(task)
         if spec is not None and opened.held is None:
             self.check()

@@ -5,6 +5,7 @@ A model's mistakes are told to it in words. A provider that failed is told to no
 but the log and the verdict: the call fails, and the reward will measure nothing.
 """
 
+import json
 import logging
 from collections.abc import Awaitable, Mapping
 from typing import ClassVar, TypeVar
@@ -12,8 +13,9 @@ from typing import ClassVar, TypeVar
 import attrs
 
 from ...domain.digests import Json
-from ..required.apps import SavedFile, ToolCall, ToolRefused
+from ..required.apps import Apps, SavedFile, ToolCall, ToolRefused, ToolResult
 from ..required.faults import Fault
+from ..required.participants import TaskState
 from ..required.sandbox import Sandbox
 from .session_apps import OpenApps
 from .tool_arguments import check_arguments, paths_in
@@ -73,10 +75,15 @@ async def call_app(
         path: await read_for_call(sandbox, path) for path in paths_in(tool, arguments)
     }
     call = ToolCall(tool=name, arguments=arguments, files=files)
-    result = await _blamed(opened.apps.call(call))
+    result = await _blamed(_answered(opened.apps, call))
     for file in result.files:
         await save_for_call(sandbox, file)
     return ToldResult(told=result.told, saved=tuple(file.name for file in result.files))
+
+
+async def state_after(opened: OpenApps) -> TaskState:
+    """Return how far the task is; raises `WorkspaceUnavailable`."""
+    return await _blamed(opened.apps.state())
 
 
 async def read_for_call(sandbox: Sandbox | None, path: str) -> bytes:
@@ -95,6 +102,13 @@ async def save_for_call(sandbox: Sandbox | None, file: SavedFile) -> None:
         ToolRefused, WorkspaceUnavailable: As they say.
     """
     await _blamed(save_file(_there(sandbox), file))
+
+
+async def _answered(apps: Apps, call: ToolCall) -> ToolResult:
+    """Return a call's result, which JSON can write: that is how each way tells it."""
+    result = await apps.call(call)
+    json.dumps(result.told, ensure_ascii=False, allow_nan=False).encode()
+    return result
 
 
 def _there(sandbox: Sandbox | None) -> Sandbox:

@@ -45,7 +45,7 @@ from ..required.participants import TaskState, Turn
 from ..required.sandbox_provider import SandboxSpec
 from ..required.world import World
 from .build_resources import BuildResources
-from .call_apps import WorkspaceUnavailable
+from .call_apps import WorkspaceUnavailable, state_after
 from .carry_out import (
     ATTEMPTS_MAX,
     Standing,
@@ -60,7 +60,7 @@ from .json_texts import to_json
 from .keyed_locks import KeyedLocks
 from .open_resources import Equip, OpenResources, episode_of, task_digest
 from .release_claim import ReleaseClaim
-from .session_apps import OpenApps, SessionApps
+from .session_apps import OpenApps, SessionApps, close_apps
 from .stop_processes import StopProcesses
 
 log = logging.getLogger(__name__)
@@ -186,14 +186,15 @@ class ResourcesSessions:
             # Grading or the close may have come while it waited.
             opened = self._check_calls(session)
             try:
-                yield opened
+                try:
+                    yield opened
+                finally:
+                    if opened.opened is not None:
+                        opened.state = await state_after(opened.opened)
             except WorkspaceUnavailable as failed:
                 log.error("A call failed for the provider: %s", failed.reason)
                 await self._note(session, opened, failed.reason)
                 raise
-            finally:
-                if opened.opened is not None:
-                    opened.state = await opened.opened.apps.state()
 
     def apps_of(self, session: ResourcesSessionId) -> OpenApps | None:
         """Return a session's apps, to tell of them, while it is open here."""
@@ -271,7 +272,7 @@ class ResourcesSessions:
             await self._build.again(session, task, opened)
             if opened.sandbox is not None and self.equip is not None:
                 await self.equip(session, opened.sandbox, apps)
-            opened.state = await apps.apps.state()
+            opened.state = await state_after(apps)
             self._open[session] = opened
             return opened
 
@@ -317,7 +318,7 @@ class ResourcesSessions:
     ) -> None:
         """Leave nothing of a build that came to nothing; the id may be seeded again."""
         if opened.opened is not None:
-            await opened.opened.apps.close()
+            await close_apps(opened.opened)
         if self.apps is not None:
             await self.apps.remove(session)
         self._open.pop(session, None)
@@ -470,7 +471,7 @@ class ResourcesSessions:
                 await self._carry_out(session, failed, known=standing)
                 raise
         if opened.opened is not None:
-            await opened.opened.apps.close()
+            await close_apps(opened.opened)
         if self.apps is not None:
             await self.apps.remove(session)
         done = CloseResources(episode=episode, at=self.clock.now())

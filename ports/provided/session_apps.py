@@ -8,10 +8,12 @@ anew; whether it was built is the journal's to say.
 
 import hashlib
 import json
+import logging
 import pickle
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,11 +22,14 @@ import anyio
 import anyio.to_thread
 import attrs
 
+from ...domain.refusals import Refusal
 from ...domain.resources_sessions import ResourcesSessionId
 from ...domain.tasks import Task, TaskId
 from ..required.apps import Apps, AppWorld, BuildWhere, Reaching, Tool
 from ..required.faults import Fault
 from .take_turns import TakeTurns
+
+log = logging.getLogger(__name__)
 
 BUILD_SECONDS: Final = 600.0
 """What building one world may take in a thread or process."""
@@ -72,21 +77,20 @@ class SessionApps:
     world: AppWorld
     folder: Path
     turns: TakeTurns
+    build_seconds: float = BUILD_SECONDS
 
     async def build(self, session: ResourcesSessionId, task: Task) -> OpenApps:
         """Build the session's apps anew, in their turn, and open them.
 
         Raises:
-            AppsUnusable: The folder cannot be written.
+            AppsUnusable: The folder cannot be written, or the world failed.
             TaskRefused: The world cannot build this.
         """
         home = self._home(session)
-        try:
+        with _blamed(session):
             await anyio.to_thread.run_sync(_made_anew, home, _to_text(task))
-            await self.turns(partial(self._build, task, home / STATE))
+            await self.turns(partial(self._build, session, task, home / STATE))
             return await self._opened(task, home / STATE)
-        except OSError as error:
-            raise AppsUnusable(session, error.strerror or str(error)) from error
 
     def stands(self, session: ResourcesSessionId) -> bool:
         """Tell whether something of the session stands below this folder."""
@@ -99,27 +103,33 @@ class SessionApps:
             AppsUnusable: Nothing that can be read stands there.
         """
         home = self._home(session)
-        try:
+        with _blamed(session):
             text = await anyio.Path(home / TASK).read_text(encoding="utf-8")
             task = _from_text(text)
             return task, await self._opened(task, home / STATE)
-        except (OSError, ValueError, KeyError) as error:
-            raise AppsUnusable(session, str(error)) from error
 
     async def remove(self, session: ResourcesSessionId) -> None:
         """Remove whatever stands there."""
         remove = partial(shutil.rmtree, self._home(session), ignore_errors=True)
         await anyio.to_thread.run_sync(remove)
 
-    async def _build(self, task: Task, folder: Path) -> None:
+    async def _build(
+        self, session: ResourcesSessionId, task: Task, folder: Path
+    ) -> None:
         if self.world.builds is BuildWhere.LOOP:
             self.world.build(task, str(folder))
             return
-        with anyio.fail_after(BUILD_SECONDS):
+        with anyio.move_on_after(self.build_seconds) as bound:
             if self.world.builds is BuildWhere.THREAD:
-                await anyio.to_thread.run_sync(self.world.build, task, str(folder))
+                # A thread cannot be ended; one that hangs must not hold up the queue.
+                await anyio.to_thread.run_sync(
+                    self.world.build, task, str(folder), abandon_on_cancel=True
+                )
             else:
                 await _in_a_process(self.world.build, task, str(folder))
+        if bound.cancelled_caught:
+            told = f"the world was not built within {self.build_seconds:g} seconds"
+            raise AppsUnusable(session, told)
 
     async def _opened(self, task: Task, folder: Path) -> OpenApps:
         return OpenApps(
@@ -130,6 +140,31 @@ class SessionApps:
 
     def _home(self, session: ResourcesSessionId) -> Path:
         return self.folder / hashlib.sha256(session.encode()).hexdigest()[:32]
+
+
+async def close_apps(opened: OpenApps) -> None:
+    """Close a session's apps; that a world fails at it keeps no session open."""
+    try:
+        await opened.apps.close()
+    except Exception:
+        log.exception("A world failed at closing its apps")
+
+
+@contextmanager
+def _blamed(session: ResourcesSessionId) -> Generator[None]:
+    """Raise `AppsUnusable` for whatever fails that is not told in words of ours."""
+    try:
+        yield
+    except (Fault, Refusal):
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error) or type(error).__name__
+        raise AppsUnusable(session, reason) from error
+    except Exception as error:
+        # A world is somebody's code, and may fail in any way.
+        log.exception("The apps of a session failed")
+        reason = f"{type(error).__name__}: {error}"
+        raise AppsUnusable(session, reason) from error
 
 
 async def _in_a_process(
