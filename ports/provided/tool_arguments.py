@@ -16,10 +16,16 @@ from ..required.apps import Tool, ToolRefused
 PASTED_CHARACTERS: Final = 256
 """So long a run of base64 is no word of a text."""
 
-_PASTED: Final = re.compile(
-    rf"[A-Za-z0-9+/_-]{{{PASTED_CHARACTERS},}}|(?:[A-Za-z0-9+/]{{60,}}\s+){{4}}"
+# A text comes from a model and may be of any length, so no search goes back: a run is
+# looked at from its beginning alone, and is not tried again shorter.
+_RUN: Final = re.compile(
+    rf"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{{{PASTED_CHARACTERS},}}+"
 )
-_DATA_URL: Final = re.compile(r"data:[^,\s]{0,200};base64,", re.IGNORECASE)
+_LINES: Final = re.compile(r"(?<![A-Za-z0-9+/])(?:[A-Za-z0-9+/]{60,}+\s++){4}")
+_BASE64: Final = re.compile(r";base64,", re.IGNORECASE)
+_NO_URL: Final = re.compile(r"[,\s]")
+DATA_CHARACTERS: Final = 200
+"""What a data URL says of its content is no longer."""
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "array": (list,),
     "boolean": (bool,),
@@ -98,10 +104,38 @@ def _below(at: str, name: str) -> str:
 
 def _pasted(arguments: Mapping[str, Json]) -> Iterator[str]:
     for name, value in arguments.items():
-        given = value if isinstance(value, list) else [value]
-        texts = [text for text in given if isinstance(text, str)]
-        if any(_PASTED.search(text) or _DATA_URL.search(text) for text in texts):
+        if any(map(_holds_pasted, _texts(value))):
             yield name
+
+
+def _texts(value: Json) -> Iterator[str]:
+    """Tell the texts in a value, however deep they stand."""
+    left = [value]
+    while left:
+        match left.pop():
+            case str() as text:
+                yield text
+            case Mapping() as known:
+                left += known.values()
+            case list() as items:
+                left += items
+
+
+def _holds_pasted(text: str) -> bool:
+    runs = (found.group() for found in _RUN.finditer(text))
+    return (
+        # A rule of hyphens is drawn, and a path has a slash every few letters.
+        any(sum(map(str.isalnum, run)) > len(run) / 2 for run in runs)
+        or _LINES.search(text) is not None
+        or any(_ends_data_url(text, one.start()) for one in _BASE64.finditer(text))
+    )
+
+
+def _ends_data_url(text: str, at: int) -> bool:
+    """Tell whether what stands before `at` begins a data URL."""
+    before = text[max(0, at - DATA_CHARACTERS) : at].lower()
+    _, data, told = before.rpartition("data:")
+    return bool(data) and _NO_URL.search(told) is None
 
 
 def _use_a_file(tool: Tool, name: str) -> str:

@@ -2,6 +2,7 @@
 """The parts that the resources server is made of, each by itself."""
 
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ from .serving import BoxWorld
 pytestmark = pytest.mark.anyio
 
 SESSION = ResourcesSessionId("s1")
+LOOK_SECONDS = 1.0
+"""For a million characters: the loop serves nobody else meanwhile."""
 
 
 # Turns and locks.
@@ -216,6 +219,8 @@ def taking(**properties: Json) -> Tool:
         ),
         ({"type": "string"}, "data:image/png;base64,AAAA", "content of a file"),
         ({"type": "string"}, ("QUJD" * 16 + "\n") * 5, "content of a file"),
+        ({"type": "string"}, "See: " + "QUJD" * 64, "content of a file"),
+        ({}, {"deep": [{"within": "QUJD" * 64}]}, "content of a file"),
     ],
 )
 def test_an_argument_that_does_not_fit_is_told(
@@ -233,10 +238,33 @@ def test_an_argument_that_does_not_fit_is_told(
         ({"type": "boolean"}, False),
         ({}, {"any": 1}),
         ({"type": "string"}, "A long text, of words and words. " * 40),
+        ({"type": "string"}, f"Title\n{'-' * 300}\n{'_' * 300}"),
+        ({"type": "string"}, "/a/b" * 100),
+        ({"type": "string"}, "base64 data: is told as ;base64, in URLs"),
     ],
 )
 def test_an_argument_that_fits_is_taken(schema: dict[str, Any], value: Json) -> None:
     check_arguments(taking(x=schema), {"x": value})
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a" * 250 + " " * 1_000_000,
+        ("a" * 255 + ".") * 4_000,
+        ("a" * 60 + "\n") * 3 + "\n" * 1_000_000,
+        "data:" * 200_000,
+        ";base64," * 100_000,
+    ],
+    ids=["blanks", "runs", "lines", "data", "base64"],
+)
+@pytest.mark.case("FC-134")
+def test_a_long_text_is_looked_at_in_a_moment(piece: str) -> None:
+    began = time.process_time()
+
+    check_arguments(taking(x={"type": "string"}), {"x": piece})
+
+    assert time.process_time() - began < LOOK_SECONDS
 
 
 def test_a_tool_without_parameters_takes_none() -> None:
