@@ -7,6 +7,7 @@ names an episode, a grader or what serves it.
 
 import json
 from collections.abc import Mapping, Sequence
+from urllib.parse import unquote_to_bytes
 
 import attrs
 from starlette.responses import JSONResponse, Response
@@ -15,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 from ...domain.digests import Json
 from ...domain.resources_sessions import ResourcesSessionId
 from ...ports.provided.secret_values import SecretValues
+from ...ports.required.apps import ToolRefused
 from ..http_serving.answering import Answer, Answering, Asked
 from ..http_serving.bodies import read_body
 from ..http_serving.session_cookies import SessionCookies
@@ -93,6 +95,16 @@ class AgentRoutes:
 
 
 def _path(asked: Asked) -> str:
+    """Return the path of a file.
+
+    Raises:
+        ToolRefused: It is no text. As one with question marks it would be that of
+            another file.
+    """
+    try:
+        unquote_to_bytes(asked.request.scope.get("raw_path") or b"").decode()
+    except UnicodeDecodeError as error:
+        raise ToolRefused("The path is not UTF-8, percent-encoded.") from error
     return str(asked.request.path_params["path"])
 
 

@@ -8,7 +8,7 @@ but the log and the verdict: the call fails, and the reward will measure nothing
 import json
 import logging
 from collections.abc import Awaitable, Mapping
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import attrs
 
@@ -24,6 +24,9 @@ from .workspace_files import read_file, save_file
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+FILES_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The most that the files of one call may hold together: they are in memory at once."""
 
 
 @attrs.frozen
@@ -71,9 +74,7 @@ async def call_app(
         known = ", ".join(sorted(opened.tools))
         raise ToolRefused(f"There is no {name}; there are {known}.")
     check_arguments(tool, arguments)
-    files = {
-        path: await read_for_call(sandbox, path) for path in paths_in(tool, arguments)
-    }
+    files = await _read_together(sandbox, paths_in(tool, arguments))
     call = ToolCall(tool=name, arguments=arguments, files=files)
     result = await _blamed(_answered(opened.apps, call))
     for file in result.files:
@@ -102,6 +103,20 @@ async def save_for_call(sandbox: Sandbox | None, file: SavedFile) -> None:
         ToolRefused, WorkspaceUnavailable: As they say.
     """
     await _blamed(save_file(_there(sandbox), file))
+
+
+async def _read_together(
+    sandbox: Sandbox | None, paths: tuple[str, ...]
+) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    size = 0
+    for path in paths:
+        files[path] = await read_for_call(sandbox, path)
+        size += len(files[path])
+        if size > FILES_BYTES_MAX:
+            told = f"The files of one call may hold {FILES_BYTES_MAX} bytes together."
+            raise ToolRefused(told)
+    return files
 
 
 async def _answered(apps: Apps, call: ToolCall) -> ToolResult:

@@ -26,7 +26,11 @@ from .place_files import whole
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 """The most that one file of a call may hold."""
+PATH_BYTES_MAX: Final = 4095
+NAME_BYTES_MAX: Final = 255
 LOOK_SECONDS: Final = 30.0
+LOOK_BYTES_MAX: Final = 64 * 1024
+"""What the paths of one look may take of a command line."""
 READS_MAX: Final = 2
 """How often a file is read that changes meanwhile."""
 
@@ -53,6 +57,7 @@ async def read_file(sandbox: Sandbox, path: str) -> bytes:
         ToolRefused: The agent's mistake.
         Fault: The provider failed.
     """
+    _check_length(sandbox, path)
     for _ in range(READS_MAX):
         try:
             return await _read(sandbox, path)
@@ -75,6 +80,7 @@ async def save_file(sandbox: Sandbox, file: SavedFile) -> None:
         ToolRefused: Something of the agent's is in the way.
         Fault: The provider failed.
     """
+    _check_length(sandbox, file.name)
     content = whole(file.content)
     try:
         await sandbox.put(file.name, content, size=len(file.content))
@@ -121,8 +127,26 @@ async def _read(sandbox: Sandbox, path: str) -> bytes:
 async def _is_blocked(sandbox: Sandbox, path: str) -> bool:
     parts = path.split("/")
     parents = ["/".join(parts[:end]) for end in range(1, len(parts)) if parts[end - 1]]
-    *above, there = await look(sandbox, [*parents, path])
-    return there in (FOLDER, OTHER) or any(found in (FILE, OTHER) for found in above)
+    (there,) = await look(sandbox, [path])
+    if there in (FOLDER, OTHER):
+        return True
+    size = max(1, LOOK_BYTES_MAX // len(path.encode()))
+    for begin in range(0, len(parents), size):
+        above = await look(sandbox, parents[begin : begin + size])
+        if any(found in (FILE, OTHER) for found in above):
+            return True
+    return False
+
+
+def _check_length(sandbox: Sandbox, path: str) -> None:
+    """Refuse a path that no system takes; some providers only say that they failed."""
+    below = path if path.startswith("/") else f"{sandbox.workdir}/{path}"
+    if len(below.encode()) > PATH_BYTES_MAX:
+        told = f"A path may not be longer than {PATH_BYTES_MAX} bytes, with its folder."
+        raise ToolRefused(told)
+    if any(len(name.encode()) > NAME_BYTES_MAX for name in path.split("/")):
+        told = f"A name in a path may not be longer than {NAME_BYTES_MAX} bytes."
+        raise ToolRefused(told)
 
 
 def _failed(sandbox: Sandbox, operation: str, reason: str) -> Fault:
