@@ -65,9 +65,13 @@ class SessionCookies:
 
     def _payload(self, value: str) -> Mapping[str, object]:
         try:
-            text = self._signer.unsign(value, max_age=MAX_AGE_SECONDS)
+            text, signed = self._signer.unsign(value, return_timestamp=True)
             found: object = json.loads(b64decode(text))
         except (BadSignature, ValueError):
+            return {}
+        # Asked for `max_age`, the signer takes one that is from later than now for a
+        # forgery, and so is each of another host, or of before a clock was set back.
+        if self._signer.get_timestamp() - signed.timestamp() > MAX_AGE_SECONDS:
             return {}
         return cast("Mapping[str, object]", found) if isinstance(found, dict) else {}
 

@@ -15,7 +15,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from livery.entrypoints.agent_server.asgi import application
-from livery.entrypoints.http_serving.session_cookies import SessionCookies, Visitor
+from livery.entrypoints.http_serving.session_cookies import (
+    MAX_AGE_SECONDS,
+    SessionCookies,
+    Visitor,
+)
 from livery.entrypoints.settings_reading import SettingsRefused
 
 from .processes import Ground
@@ -35,6 +39,19 @@ def value_of(visitor: Visitor) -> str:
     response = Response()
     COOKIES.set(response, visitor)
     return response.headers["set-cookie"].partition("=")[2].partition(";")[0]
+
+
+def now() -> int:
+    return TimestampSigner("secret").get_timestamp()
+
+
+def signed_at(at: int) -> str:
+    class SignerOfThen(TimestampSigner):
+        def get_timestamp(self) -> int:
+            return at
+
+    payload = b64encode(b'{"agent_session_id": "s"}')
+    return SignerOfThen("secret").sign(payload).decode()
 
 
 @pytest.mark.case("FC-180")
@@ -61,6 +78,18 @@ def test_our_cookie_is_read_again_in_quotes_too(quote: str) -> None:
     value = f"{quote}{value_of(Visitor('v', 's=1'))}{quote}"
 
     assert COOKIES.read(asked(value)) == Visitor("v", "s=1")
+
+
+@pytest.mark.parametrize("seconds", [1, 3600], ids=["another host", "a clock set back"])
+def test_a_cookie_of_a_clock_that_is_ahead_is_ours_all_the_same(seconds: int) -> None:
+    assert COOKIES.read(asked(signed_at(now() + seconds))).session == "s"
+
+
+def test_a_cookie_that_is_too_old_is_as_good_as_none() -> None:
+    young, old = now() - MAX_AGE_SECONDS + 60, now() - MAX_AGE_SECONDS - 60
+
+    assert COOKIES.read(asked(signed_at(young))).session == "s"
+    assert COOKIES.read(asked(signed_at(old))).session is None
 
 
 @pytest.mark.parametrize(
