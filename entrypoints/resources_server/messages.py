@@ -2,6 +2,7 @@
 """What the bodies of the resources server's routes mean to the core, and its answers."""
 
 from collections.abc import Mapping
+from decimal import Context, Decimal
 from typing import Final, cast
 
 import attrs
@@ -17,11 +18,15 @@ from ...domain.resources_sessions import ResourcesSessionId
 from ...domain.tasks import EpisodeId, Task, TaskId
 from ...ports.required.participants import Turn
 from ...ports.required.sandbox import SandboxAccess
-from ..http_serving.bodies import read_body, to_episode
+from ..http_serving.bodies import read_body, to_episode, wrong_value
 from .bodies import AGGREGATE, CLOSE, SEED, VERIFY
 
 PARAMETERS: Final = "responses_create_params"
 RESPONSE: Final = "response"
+ROWS: Final = "verify_responses"
+NUMBER_MAX: Final = 1e100
+"""Of larger numbers the squares, or the sum of many, are beyond what a number can be."""
+DIGITS_SHOWN: Final = 6
 
 _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "cancelled": Outcome.CANCELLED,
@@ -110,7 +115,15 @@ def to_verify(body: bytes, headers: Mapping[str, str]) -> VerifyMessage:
 def to_rows(body: bytes) -> list[Mapping[str, Json]]:
     """Read the rows to aggregate; raises `BodyRefused`."""
     read = read_body(body, AGGREGATE)
-    return cast("list[Mapping[str, Json]]", read["verify_responses"])
+    rows = cast("list[Mapping[str, Json]]", read[ROWS])
+    for index, row in enumerate(rows):
+        for name, value in row.items():
+            if isinstance(value, int | float) and abs(value) > NUMBER_MAX:
+                reason = f"no number may be beyond {NUMBER_MAX:g}, to be summed up"
+                # Of a whole number of any length the beginning is enough.
+                found = str(Decimal(value).normalize(Context(prec=DIGITS_SHOWN)))
+                raise wrong_value((ROWS, index, name), reason, found)
+    return rows
 
 
 def _stillness(word: str | None) -> Stillness | None:

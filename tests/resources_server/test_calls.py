@@ -182,6 +182,37 @@ async def test_what_is_asked_beside_sessions(tmp_path: Path) -> None:
     assert (late.status_code, late.json()["kind"]) == (503, "admission_shut")
 
 
+@pytest.mark.parametrize(
+    "reward", ["1e999", "-1e308", "1" + "0" * 400], ids=["none", "huge", "long"]
+)
+@pytest.mark.case("FC-258")
+async def test_a_number_that_cannot_be_summed_up_is_told_by_its_place(
+    reward: str, tmp_path: Path
+) -> None:
+    rows = b'{"verify_responses": [{"reward": 1}, {"reward": ' + reward.encode()
+    async with serving(tmp_path) as server:
+        reply = await server.post("/aggregate_metrics", rows + b"}]}")
+
+    (mistake,) = reply.json()["detail"]
+    assert reply.status_code == 422
+    assert mistake["type"] in ("json_invalid", "value_error")
+    if mistake["type"] == "value_error":
+        assert mistake["loc"] == ["body", "verify_responses", 1, "reward"]
+        assert mistake["input"] in ("-1E+308", "1E+400")
+
+
+async def test_a_number_that_is_none_is_refused_before_it_is_graded(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as server:
+        cookie = await server.seeded()
+        body = b'{"responses_create_params": {"temperature": 1e999}, "response": {}}'
+        wrong = await server.post("/verify", body, cookie)
+        right = await server.verify(cookie)
+
+    assert (wrong.status_code, right.status_code) == (422, 200)
+
+
 async def test_a_call_after_verify_or_close_is_refused_on_every_way(
     tmp_path: Path,
 ) -> None:
