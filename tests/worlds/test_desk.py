@@ -24,6 +24,7 @@ pytestmark = pytest.mark.anyio
 TASKS = DeskTasks()
 WORLD = DeskWorld()
 NOW = {"me": "a@b", "now": "2031-01-01T00:00"}
+MAIL = {"sender": "c@d", "to": [], "subject": "s", "body": "b", "sent_at": "2031"}
 
 
 @attrs.define
@@ -199,6 +200,15 @@ async def test_a_call_of_no_tool_is_told(tmp_path: Path) -> None:
         ({"reach": "phone"}, 'task_data.reach: is "phone"'),
         ({"documentation": "a b"}, "task_data.documentation"),
         ({"files": {"a": 1}}, "task_data.files"),
+        ({"files": {"../a": "x"}}, "must be below the workspace"),
+        ({"files": {"/a": "x"}}, "must be below the workspace"),
+        ({"files": {"": "x"}}, "is no path"),
+        ({"files": {"a": "x", "a/b": "y"}}, "also a folder"),
+        ({"files": {"a": "x", "./a": "y"}}, "is named twice"),
+        (
+            {"office": {**NOW, "mail": [{**MAIL, "files": [{"name": 1, "text": ""}]}]}},
+            "mail[0].files: is a list, must be files",
+        ),
     ],
 )
 def test_a_task_s_mistakes_are_told_with_their_place(
@@ -206,6 +216,33 @@ def test_a_task_s_mistakes_are_told_with_their_place(
 ) -> None:
     with pytest.raises(TaskRefused) as refused:
         WORLD.check(made(**data))
+
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"id": "1", "removed": True}, 'changes[0].id: is "1", must be the number'),
+        ({"id": True, "removed": True}, "changes[0].id: is true, must be the number"),
+        ({"id": 0, "removed": True}, "must be the number of one of the 1 rows of mail"),
+        ({"id": 2, "changed": {"seen": True}}, "changes[0].id: is 2, must be"),
+        ({"id": 1, "removed": False}, "changes[0].removed: is false, must be true"),
+        ({"added": {"subject": "Hello"}}, "changes[0].added.body: missing"),
+        (
+            {"id": 1, "changed": {"body": {"contains": [1]}}},
+            "changes[0].changed.body: is an object, must be text",
+        ),
+    ],
+)
+@pytest.mark.case("FC-250")
+def test_a_change_that_no_office_could_ever_show_is_a_mistake(
+    change: dict[str, Any], told: str
+) -> None:
+    office = {**NOW, "mail": [MAIL]}
+
+    with pytest.raises(TaskRefused) as refused:
+        WORLD.check(made(office=office, changes=[{"table": "mail", **change}]))
 
     assert told in str(refused.value)
 

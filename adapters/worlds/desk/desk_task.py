@@ -25,7 +25,8 @@ from ..strict import (
     unknown,
     wrong,
 )
-from .tables import TABLES, Column, Kind, Row
+from ..workspace_paths import clashes, to_relative_path
+from .tables import TABLES, WRITTEN, Column, Kind, Row
 
 USUAL: Final = "usual"
 """The office that ships, by its name in tasks."""
@@ -80,8 +81,9 @@ def to_desk_task(task_data: Mapping[str, object]) -> DeskTask:
         found.append(("task_data.office", wrong(office, "an object")))
     changes = task_data.get("changes", [])
     if is_list(changes):
+        rows = _counts(office) if is_object(office) else {}
         for number, change in enumerate(changes):
-            found += _change_mistakes(change, f"task_data.changes[{number}]")
+            found += _change_mistakes(change, f"task_data.changes[{number}]", rows)
     else:
         found.append(("task_data.changes", wrong(changes, "a list")))
     reach = task_data.get("reach", Reach.MCP.value)
@@ -96,8 +98,7 @@ def to_desk_task(task_data: Mapping[str, object]) -> DeskTask:
         text = wrong(documentation, "letters, digits and hyphens")
         found.append(("task_data.documentation", text))
     given = task_data.get("files", {})
-    if not is_object(given) or not all(isinstance(one, str) for one in given.values()):
-        found.append(("task_data.files", wrong(given, "an object of {path: text}")))
+    found += _files_mistakes(given, "task_data.files")
     if found:
         raise Mistaken(found)
     return DeskTask(
@@ -142,13 +143,38 @@ def _rows(value: Json) -> list[Json]:
 
 
 def _change(given: Mapping[str, Json]) -> Change:
-    id = given.get("id")
     values = given.get("added", given.get("changed"))
     return Change(
         table=str(given["table"]),
-        id=id if isinstance(id, int) else None,
+        id=cast("int | None", given.get("id")),
         values=cast("Row | None", values),
     )
+
+
+def _counts(office: Mapping[str, object]) -> dict[str, int]:
+    """Return how many rows each table begins with."""
+    base = usual_office() if office.get("base") == USUAL else {}
+    return {
+        table: sum(
+            len(rows) for rows in (base.get(table), office.get(table)) if is_list(rows)
+        )
+        for table in TABLES
+    }
+
+
+def _files_mistakes(given: object, at: str) -> Iterator[tuple[str, str]]:
+    if not is_object(given):
+        yield at, wrong(given, "an object of {path: text}")
+        return
+    paths: list[str] = []
+    for path, text in given.items():
+        if not isinstance(text, str):
+            yield below(at, path), wrong(text, "text")
+        try:
+            paths.append(to_relative_path(path))
+        except ValueError as error:
+            yield below(at, path), str(error)
+    yield from ((at, told) for told in clashes(paths))
 
 
 def _office_mistakes(given: Mapping[str, object], at: str) -> Iterator[tuple[str, str]]:
@@ -199,21 +225,31 @@ def _row_mistakes(
 
 def _fits(kind: Kind, value: object, *, whole: bool) -> bool:
     if not whole and is_object(value):
-        return set(value) == {"contains"} and is_list(value["contains"])
+        parts = value.get("contains")
+        return set(value) == {"contains"} and _are_texts(parts)
     match kind:
         case Kind.TEXT:
             return isinstance(value, str)
         case Kind.FLAG:
             return isinstance(value, bool)
         case Kind.NAMES:
-            return is_list(value) and all(isinstance(one, str) for one in value)
+            return _are_texts(value)
         case Kind.FILES:
             return is_list(value) and all(
-                is_object(one) and set(one) == {"name", "text"} for one in value
+                is_object(one)
+                and set(one) == {"name", "text"}
+                and _are_texts([*one.values()])
+                for one in value
             )
 
 
-def _change_mistakes(change: object, at: str) -> Iterator[tuple[str, str]]:
+def _are_texts(value: object) -> bool:
+    return is_list(value) and all(isinstance(one, str) for one in value)
+
+
+def _change_mistakes(
+    change: object, at: str, rows: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
     if not is_object(change):
         yield at, wrong(change, "an object")
         return
@@ -227,8 +263,26 @@ def _change_mistakes(change: object, at: str) -> Iterator[tuple[str, str]]:
     if len(kinds) != 1 or set(change) != keys:
         yield at, 'must have "table", and "added", or "id" and "changed" or "removed"'
         return
-    if kinds[0] != "removed":
-        values = change[kinds[0]]
-        yield from _row_mistakes(
-            values, TABLES[table], below(at, kinds[0]), whole=False
+    if "id" in change:
+        yield from _id_mistakes(
+            change["id"], table, rows.get(table, 0), below(at, "id")
         )
+    values, at = change[kinds[0]], below(at, kinds[0])
+    if kinds[0] == "removed":
+        if values is not True:
+            yield at, wrong(values, "true")
+        return
+    yield from _row_mistakes(values, TABLES[table], at, whole=False)
+    if kinds[0] == "added" and is_object(values):
+        known = {*values, *WRITTEN.get(table, ())}
+        for column in TABLES[table]:
+            # No new row could ever be held to be the one that is wanted.
+            if column.default is None and column.name not in known:
+                yield below(at, column.name), "missing; it must be there"
+
+
+def _id_mistakes(
+    id: object, table: str, rows: int, at: str
+) -> Iterator[tuple[str, str]]:
+    if isinstance(id, bool) or not isinstance(id, int) or not 1 <= id <= rows:
+        yield at, wrong(id, f"the number of one of the {rows} rows of {table}")

@@ -13,7 +13,7 @@ import attrs
 
 from ....domain.digests import Json
 from .desk_task import Change
-from .tables import TABLES, Row, Rows
+from .tables import TABLES, WRITTEN, Row, Rows
 
 TOLD_MAX: Final = 20
 """So many differences are told in words."""
@@ -87,12 +87,16 @@ def _is(found: Difference, wanted: Change, me: str, now: str) -> bool:
 def _new(wanted: Change, me: str, now: str) -> Row:
     assert wanted.values is not None, "a new row has values"
     plain = {c.name: c.default for c in TABLES[wanted.table] if c.default is not None}
-    written: Mapping[str, Row] = {
-        "mail": {"folder": "sent", "sender": me, "seen": True, "sent_at": now},
-        "messages": {"author": me, "posted_at": now},
-        "comments": {"author": me},
+    by_apps: Row = {
+        "author": me,
+        "folder": "sent",
+        "posted_at": now,
+        "seen": True,
+        "sender": me,
+        "sent_at": now,
     }
-    return {**plain, **written.get(wanted.table, {}), **wanted.values}
+    written = {name: by_apps[name] for name in WRITTEN.get(wanted.table, ())}
+    return {**plain, **written, **wanted.values}
 
 
 def _fits(row: Row, wanted: Row) -> bool:

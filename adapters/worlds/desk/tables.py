@@ -15,6 +15,12 @@ Row = Mapping[str, Json]
 Rows = Mapping[tuple[str, int], Row]
 """All rows of an office, by table and id."""
 
+WRITTEN: Final[Mapping[str, frozenset[str]]] = {
+    "mail": frozenset({"folder", "sender", "seen", "sent_at"}),
+    "messages": frozenset({"author", "posted_at"}),
+    "comments": frozenset({"author"}),
+}
+"""Columns that the apps fill in by themselves in a new row."""
 PAGE_BYTES: Final = 1024
 """Small: an office is a few dozen rows, and there is one for each episode."""
 
