@@ -19,12 +19,18 @@ MODE: Final = 0o700
 
 _CALL: Final = """\
 #!/usr/bin/env python3
-import json, os, sys, urllib.error, urllib.request
+import http.client, json, os, sys, urllib.error, urllib.request
 
 URL = {url}
 HEADERS = {headers}
 APP = {app}
 ACTIONS = {actions}
+WORDS = {{
+    "boolean": "true or false",
+    "integer": "a number",
+    "number": "a number",
+    "object": "a JSON object",
+}}
 
 
 def usage(action=None):
@@ -41,16 +47,21 @@ def usage(action=None):
         need = "" if name in known["required"] else " (optional)"
         text = kind.get("description", "")
         print("  --%-16s %s%s %s" % (name.replace("_", "-"), word(kind), need, text))
-        if kind.get("type") == "string" and name not in known["attached"]:
+        if "string" in types(kind) and name not in known["attached"]:
             print("  --%-16s the same, read from a file" % (name.replace("_", "-") + "-file"))
+
+
+def types(kind):
+    found = kind.get("type", [])
+    return found if isinstance(found, list) else [found]
 
 
 def word(kind):
     if "enum" in kind:
         return "|".join(map(str, kind["enum"]))
-    if kind.get("type") == "array":
+    if "array" in types(kind):
         return word(kind.get("items", {{}})) + " (may be repeated)"
-    return kind.get("type", "value")
+    return "|".join(types(kind)) or "value"
 
 
 def fail(text, status=2):
@@ -61,18 +72,27 @@ def fail(text, status=2):
 def value(name, kind, text, known):
     if name in known["attached"]:
         return os.path.abspath(text)
-    try:
-        if kind.get("type") == "integer":
-            return int(text)
-        if kind.get("type") == "number":
-            return float(text)
-    except ValueError:
-        fail("--%s must be a number" % name)
-    if kind.get("type") == "boolean":
-        if text not in ("true", "false"):
-            fail("--%s must be true or false" % name)
+    wanted = types(kind)
+    if not wanted or "string" in wanted:
+        return text
+    if "null" in wanted and text == "null":
+        return None
+    if "boolean" in wanted and text in ("true", "false"):
         return text == "true"
-    return text
+    for known_as, read in (("integer", int), ("number", number), ("object", json.loads)):
+        try:
+            if known_as in wanted:
+                return read(text)
+        except ValueError:
+            pass
+    fail("--%s must be %s" % (name.replace("_", "-"), WORDS.get(wanted[0], word(kind))))
+
+
+def number(text):
+    found = float(text)
+    if found - found != 0:
+        raise ValueError(text)
+    return found
 
 
 def arguments(words, known):
@@ -98,12 +118,19 @@ def arguments(words, known):
         kind = known["parameters"].get(name)
         if kind is None:
             fail("there is no option --%s" % name.replace("_", "-"))
-        if kind.get("type") == "array":
+        if "array" in types(kind):
             items = kind.get("items", {{}})
             found.setdefault(name, []).append(value(name, items, text, known))
         else:
             found[name] = value(name, kind, text, known)
     return found
+
+
+def detail(error):
+    try:
+        return json.loads(error.read().decode())["detail"]
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
+        return error.reason
 
 
 def main(words):
@@ -123,10 +150,11 @@ def main(words):
         with opener.open(asked, timeout={seconds}) as reply:
             told = json.loads(reply.read().decode())
     except urllib.error.HTTPError as error:
-        told = json.loads(error.read().decode() or "{{}}")
-        fail("error %d: %s" % (error.code, told.get("detail")), 1)
-    except OSError as error:
-        fail("the service does not answer: %s" % error, 75)
+        fail("error %d: %s" % (error.code, detail(error)), 1)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        fail("the service does not answer: %s" % (error or type(error).__name__), 75)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
     print(told if isinstance(told, str) else json.dumps(told, indent=1, ensure_ascii=False))
 
 
@@ -134,7 +162,7 @@ main(sys.argv[1:])
 """
 _DOCS: Final = """\
 #!/usr/bin/env python3
-import json, sys, urllib.error, urllib.request
+import http.client, json, sys, urllib.error, urllib.request
 
 URL = {url}
 HEADERS = {headers}
@@ -144,9 +172,15 @@ try:
     with opener.open(asked, timeout={seconds}) as reply:
         told = json.loads(reply.read().decode())
 except urllib.error.HTTPError as error:
-    sys.exit("error %d: %s" % (error.code, error.read().decode()))
-except OSError as error:
-    sys.exit("the service does not answer: %s" % error)
+    try:
+        told = error.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        told = ""
+    sys.exit("error %d: %s" % (error.code, told or error.reason))
+except (OSError, http.client.HTTPException, ValueError) as error:
+    sys.exit("the service does not answer: %s" % (error or type(error).__name__))
+if hasattr(sys.stdout, "reconfigure"):
+    sys.stdout.reconfigure(errors="backslashreplace")
 print("Base URL: " + URL[: -len({api})])
 for name, text in HEADERS.items():
     print("Header: %s: %s" % (name, text))
