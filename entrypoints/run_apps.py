@@ -9,7 +9,7 @@ from ..ports.required.apps import has_apps
 from ..ports.required.participants import Resources
 from ..ports.required.sandbox_provider import SandboxProvider, SandboxSpec
 from .composition import Foundation, Parts
-from .plug_ins import ExtraMissing
+from .extras import apps_part
 from .settings_reading import SettingsFile
 
 
@@ -27,11 +27,9 @@ async def open_apps(
     if not has_apps(parts.world):
         yield None
         return
-    try:
-        from .resources_server.composition import open_resources
-    except ModuleNotFoundError as missing:
-        name, library = parts.world.name, str(missing.name)
-        raise ExtraMissing("world", name, library, "server") from missing
+    apps_part(parts.world.name).check()
+    from .resources_server.composition import open_resources
+
     async with open_resources(
         SettingsFile(),
         foundation.state,

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import attrs
 
+from ..ports.required.apps import has_apps
 from ..ports.required.faults import Fault
 from ..ports.required.sandbox_provider import (
     ProviderTerms,
@@ -20,6 +21,7 @@ from ..ports.required.sandbox_provider import (
 )
 from .agent_parts import harness_of, own_name, plan_of_agent
 from .built_in import HARNESSES, PROVIDERS, WORLDS
+from .extras import GATEWAY, POSTGRES, apps_part, server_part
 from .outfits import uses_gateway
 from .plug_ins import (
     BuiltIn,
@@ -58,7 +60,9 @@ def check_starts(file: SettingsFile, surroundings: Surroundings) -> None:
         plug_in = check.found(HarnessPlugIn, block.harness or name, HARNESSES, at=at)
         if plug_in is not None:
             check.options(plug_in.options, block.options, at=at)
+    check.journal()
     check.run()
+    check.servers()
     if "agent_server" in file.sections:
         check.agent()
     if "resources_server" in file.sections:
@@ -154,15 +158,44 @@ class _Check:
         if refused is not None and field not in beyond:
             self.mistakes.append(Mistake(path=(*at, *_steps(field)), told=str(refused)))
 
+    def journal(self) -> None:
+        """Look at what every start opens first."""
+        if self.file.settings.journal.kind == "postgres":
+            self.asked(POSTGRES.check, at=("journal", "kind"))
+
+    def servers(self) -> None:
+        """Look whether the libraries of the servers are there."""
+        for name in ("agent", "resources", "environment"):
+            if (section := f"{name}_server") in self.file.sections:
+                self.asked(server_part(name).check, at=(section,))
+
     def run(self) -> None:
         """Look at what `livery run` starts where the command line says no more."""
         run = self.file.settings.run
         self.asked(lambda: plan_of(self.file, {}), at=("run",))
-        self.found(WorldPlugIn, run.world, WORLDS, at=("run", "world"))
+        at = ("run", "world")
+        plug_in = self.found(WorldPlugIn, run.world, WORLDS, at=at)
+        if plug_in is not None and has_apps(plug_in.make(self.surroundings)):
+            self.asked(apps_part(run.world).check, at=at)
+        if self.run_needs_gateway():
+            self.asked(GATEWAY.check, at=("model", "url"))
         if run.sandbox not in self.file.settings.sandbox:
             self.provider(run.sandbox, at=("run", "sandbox"))
         if run.harness not in self.file.settings.harness:
             self.found(HarnessPlugIn, run.harness, HARNESSES, at=("run", "harness"))
+
+    def run_needs_gateway(self) -> bool:
+        """Whether the harness of a run asks the model of the settings.
+
+        What is wrong with the harness itself, the command line can still mend.
+        """
+        agent = self.file.settings.agent_server
+        settings = attrs.evolve(agent, harness=self.file.settings.run.harness)
+        try:
+            made = harness_of(self.file, settings, self.surroundings)
+            return uses_gateway(made, self.file.settings.model)
+        except (Fault, Refused):
+            return False
 
     def agent(self) -> None:
         """Look at what `livery serve agent` starts."""

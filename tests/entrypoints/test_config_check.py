@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """`livery config check` finds what a start refuses, in the same words, and starts nothing."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from .command_lines import Livery, task, task_file
+from .command_lines import PROGRAM, Livery, task, task_file
+
+SECONDS_MAX = 120.0
 
 
 @pytest.mark.parametrize(
@@ -176,3 +180,76 @@ def test_what_the_command_line_or_the_tasks_still_say_is_not_missed(
     (tmp_path / "livery.toml").write_text(text)
 
     assert livery("config", "check").status == 0
+
+
+@pytest.mark.parametrize(
+    ("library", "text", "told"),
+    [
+        (
+            "psycopg",
+            '[journal]\nkind = "postgres"\n',
+            "line 2: journal.kind: The journal 'postgres' needs the library psycopg:"
+            " pip install 'livery[postgres]' brings it.",
+        ),
+        (
+            "starlette",
+            "[environment_server]\n",
+            "line 1: environment_server: The server 'environment' needs the library starlette:"
+            " pip install 'livery[server]' brings it.",
+        ),
+        (
+            "hypercorn",
+            '[agent_server]\nharness = "nop"\n[resources_server]\n',
+            "line 3: resources_server: The server 'resources' needs the library hypercorn",
+        ),
+        (
+            "mcp",
+            '[run]\nworld = "desk"\n',
+            "line 2: run.world: The world 'desk' needs the library mcp",
+        ),
+        (
+            "starlette",
+            '[run]\nharness = "claude_code"\n[model]\nurl = "http://model:1"\n',
+            "line 4: model.url: The gateway to 'model' needs the library starlette",
+        ),
+        (
+            "docker",
+            '[run]\nsandbox = "docker"\n',
+            "line 2: run.sandbox: The sandbox provider 'docker' needs the library docker",
+        ),
+    ],
+)
+def test_an_extra_that_the_settings_need_and_is_not_installed_is_found(
+    library: str, text: str, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "livery.toml").write_text(text)
+    without = f"import sys; sys.modules[{library!r}] = None; "
+
+    ended = subprocess.run(
+        [sys.executable, "-c", without + PROGRAM, "config", "check"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+    )
+
+    assert ended.returncode == 2, ended.stdout
+    assert f"  {told}" in ended.stderr
+
+
+@pytest.mark.parametrize("library", ["starlette", "psycopg", "docker", "mcp"])
+def test_an_extra_that_nothing_needs_is_not_missed(
+    library: str, tmp_path: Path
+) -> None:
+    (tmp_path / "livery.toml").write_text('[run]\nharness = "nop"\n')
+    without = f"import sys; sys.modules[{library!r}] = None; "
+
+    ended = subprocess.run(
+        [sys.executable, "-c", without + PROGRAM, "config", "check"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+    )
+
+    assert ended.returncode == 0, ended.stderr
