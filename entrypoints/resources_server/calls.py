@@ -92,12 +92,17 @@ class GuardedCalls:
 
     async def read(self, session: ResourcesSessionId, path: str) -> bytes:
         """Return a file of the session's workspace, under the same guard."""
-        async with self.served.sessions.calling(session) as opened:
-            return await read_for_call(opened.sandbox, path)
+        self.served.used(session)
+        with logged_as(session=session):
+            async with self.served.sessions.calling(session) as opened:
+                return await read_for_call(opened.sandbox, path)
 
     async def save(
         self, session: ResourcesSessionId, path: str, content: bytes
     ) -> None:
         """Save a file in the session's workspace, under the same guard."""
-        async with self.served.sessions.calling(session) as opened:
-            await save_for_call(opened.sandbox, SavedFile(name=path, content=content))
+        self.served.used(session)
+        file = SavedFile(name=path, content=content)
+        with logged_as(session=session):
+            async with self.served.sessions.calling(session) as opened:
+                await save_for_call(opened.sandbox, file)

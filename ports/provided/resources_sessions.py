@@ -123,6 +123,10 @@ class ResourcesSessions:
         """How many sessions have something under way."""
         return len(self._locks)
 
+    def is_in_hand(self, session: ResourcesSessionId) -> bool:
+        """Whether something of a session is under way, or waits."""
+        return self._locks.users(session) > 0
+
     @property
     def _build(self) -> BuildResources:
         return BuildResources(

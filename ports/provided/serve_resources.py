@@ -264,8 +264,12 @@ class ServedResources:
             await self._close_idle(session)
 
     def _idle(self) -> list[ResourcesSessionId]:
-        before = self.sessions.clock.monotonic() - self.patience.idle_timeout_seconds
-        return [session for session, used in self._used.items() if used < before]
+        now = self.sessions.clock.monotonic()
+        before = now - self.patience.idle_timeout_seconds
+        old = [session for session, used in self._used.items() if used < before]
+        for session in filter(self.sessions.is_in_hand, old):
+            self._used[session] = now  # A call may take longer than a session may idle.
+        return [session for session in old if not self.sessions.is_in_hand(session)]
 
     async def _close_idle(self, session: ResourcesSessionId) -> None:
         built = (await self.sessions.standing(session)).state.built

@@ -2,6 +2,7 @@
 """Shutdown: what is lent is stopped within the time, and what hangs is named."""
 
 import logging
+import math
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from livery.adapters.journals import open_sqlite_journal
 from livery.adapters.system_clock import SystemClock
 from livery.domain.claims import ClaimId
+from livery.domain.resources_sessions import ResourcesSessionId
 from livery.entrypoints.settings_reading import SettingsRefused
 from livery.entrypoints.state_folder import open_state_folder
 from livery.ports.provided.reap_claims import Finding, ReapClaims
@@ -24,6 +26,7 @@ from livery.ports.required.sandbox_provider import (
 
 from ..benchmarks.nothing_provider import NothingSandbox
 from ..use_cases.outside import BreakableProvider
+from .folders import FolderProvider
 from .serving import BoxWorld, ScriptedWorld, seed, serving
 
 pytestmark = pytest.mark.anyio
@@ -264,3 +267,45 @@ async def test_an_idle_session_is_closed(tmp_path: Path) -> None:
         with anyio.fail_after(SLACK_SECONDS):
             while provider.live:  # noqa: ASYNC110 - the sweeper ends it
                 await anyio.sleep(0.01)
+
+
+@pytest.mark.case("FC-107")
+async def test_a_session_with_a_call_under_way_is_not_idle(tmp_path: Path) -> None:
+    world = BoxWorld(wants_sandbox=False, may_go_on=anyio.Event())
+    statuses: list[int] = []
+    async with serving(tmp_path, world) as server:
+        served, session = server.application.served, ResourcesSessionId("s1")
+        cookie = await server.seeded()
+
+        async def call() -> None:
+            reply = await server.post("/box_put", {"word": "w"}, cookie)
+            statuses.append(reply.status_code)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(call)
+            with anyio.fail_after(SLACK_SECONDS):
+                await world.under_way.wait()
+            served._used[session] = -math.inf  # The call takes as long as that.
+            with anyio.fail_after(SLACK_SECONDS):
+                await served._sweep_once()
+            assert world.may_go_on is not None
+            world.may_go_on.set()
+        await served._sweep_once()
+        await call()
+
+    assert statuses == [200, 200]
+
+
+async def test_a_session_whose_files_are_read_is_not_idle(tmp_path: Path) -> None:
+    provider = FolderProvider(root=tmp_path / "boxes")
+    async with serving(tmp_path / "state", BoxWorld(), provider) as server:
+        served, session = server.application.served, ResourcesSessionId("s1")
+        await server.seeded()
+        token = server.application.tokens.token(session)
+        served._used[session] = -math.inf
+
+        read = await server.get("/files/GUIDE.md", token=token)
+        await served._sweep_once()
+
+        assert served.sessions.open_here == (session,)
+    assert read.status_code == 200
