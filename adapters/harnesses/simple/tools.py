@@ -21,6 +21,19 @@ from .mcp import McpServer
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
 NAME_BETWEEN: Final = "__"
 """Between a server's name and a tool's, where two servers have a tool of one name."""
+CONTROL: Final = frozenset(
+    {
+        "",
+        "aggregate_metrics",
+        "close_session",
+        "mcp",
+        "run",
+        "seed_session",
+        "verify",
+    }
+)
+"""Paths that drive sessions, on a server that has tools beside them: a model that made
+up such a name would grade or close its own session."""
 
 
 @attrs.frozen
@@ -84,8 +97,9 @@ class GrantedTools:
             server, own_name = self._mcp[name]
             text, refused = await server.call(own_name, arguments)
             return Called(text, refused)
+        made_up = name in CONTROL and all(t.get("name") != name for t in self.tools)
         for access in self.accesses:
-            if access.transport is ToolTransport.DIRECT_HTTP:
+            if access.transport is ToolTransport.DIRECT_HTTP and not made_up:
                 return await self._post(access, name, arguments)
         return Called(f"There is no tool {name!r}.", refused=True)
 

@@ -238,6 +238,30 @@ async def test_an_answer_that_was_cut_within_a_character_goes_on(
         assert "A ?" in json.dumps(bodies(servers.model)[1])
 
 
+@pytest.mark.parametrize("name", ["verify", "close_session", "seed_session", ""])
+async def test_no_model_drives_its_own_session_by_a_name_that_it_makes_up(
+    name: str,
+) -> None:
+    async with serving(answer(call(name)), answer(said("Oh."))) as servers:
+        done = await run(
+            SimpleHarness(config=config(servers)), attempt(servers.direct())
+        )
+
+        assert done.results == [f"There is no tool {name!r}."]
+        assert not servers.tools.asked
+
+
+async def test_a_tool_of_such_a_name_is_called_where_the_request_describes_it() -> None:
+    tool = {"type": "function", "name": "verify", "parameters": {"type": "object"}}
+    async with serving(answer(call("verify")), answer(said("Oh."))) as servers:
+        asked = attempt(
+            servers.direct(), parameters={"input": "hello", "tools": [tool]}
+        )
+        await run(SimpleHarness(config=config(servers)), asked)
+
+        assert len(servers.tools.asked) == 1
+
+
 async def test_a_tool_that_nobody_granted_is_told_as_such() -> None:
     async with serving(answer(call("weigh")), answer(said("Oh."))) as servers:
         done = await run(SimpleHarness(config=config(servers)), attempt())
