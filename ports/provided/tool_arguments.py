@@ -2,8 +2,9 @@
 """Whether a call's arguments are what the tool takes; if not, words for the model.
 
 The part of JSON Schema that tools use: types, required and unknown properties, enums,
-items. Content pasted as base64 is refused wherever it stands: files go through the
-workspace, by path.
+items. A property that the schema does not name is unknown, unless it lets others in.
+Content pasted as base64 is refused wherever it stands: files go through the workspace,
+by path.
 """
 
 import re
@@ -55,7 +56,9 @@ def paths_in(tool: Tool, arguments: Mapping[str, Json]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(paths))
 
 
-def _mistakes(value: Json, schema: Mapping[str, Json], at: str) -> Iterator[str]:
+def _mistakes(value: Json, schema: Json, at: str) -> Iterator[str]:
+    if not isinstance(schema, Mapping):
+        return  # `true`: whatever it is.
     kind = schema.get("type")
     kinds = [str(one) for one in kind] if isinstance(kind, list) else [str(kind)]
     if kind is not None and not any(_is(value, one) for one in kinds):
@@ -75,7 +78,8 @@ def _mistakes(value: Json, schema: Mapping[str, Json], at: str) -> Iterator[str]
 def _of_object(
     value: Mapping[str, Json], schema: Mapping[str, Json], at: str
 ) -> Iterator[str]:
-    known = cast("Mapping[str, Mapping[str, Json]]", schema.get("properties") or {})
+    known = cast("Mapping[str, Json]", schema.get("properties") or {})
+    others = schema.get("additionalProperties")
     needed = cast("list[str]", schema.get("required") or [])
     for name in needed:
         if name not in value:
@@ -83,7 +87,9 @@ def _of_object(
     for name, one in value.items():
         if name in known:
             yield from _mistakes(one, known[name], _below(at, name))
-        elif at and not known:
+        elif others is True or isinstance(others, Mapping):
+            yield from _mistakes(one, others, _below(at, name))
+        elif at and not known and others is None:
             continue  # An object within, of which nothing is said.
         elif known:
             there = ", ".join(sorted(known))
