@@ -208,7 +208,10 @@ async def open_resources(
 
             endpoint = await stack.enter_async_context(
                 open_mcp_endpoint(
-                    calls, server_name=name, body_bytes_max=settings.body_bytes_max
+                    calls,
+                    server_name=name,
+                    body_bytes_max=settings.body_bytes_max,
+                    secrets=surroundings.secrets,
                 )
             )
             shown.append(endpoint.route)

@@ -157,7 +157,10 @@ class ControlRoutes:
             )
         except answers.CONFLICTS as error:
             return Answer(await self._conflict(session, error))
-        return Answer(JSONResponse(dict(reply)))
+        told = dict(reply)
+        if isinstance(reason := told.get("failure_reason"), str):
+            told["failure_reason"] = self.secrets.masked(reason)
+        return Answer(JSONResponse(told))
 
     async def _close(self, asked: Asked) -> Answer:
         close = to_close(asked.body)

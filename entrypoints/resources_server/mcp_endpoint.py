@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from ...domain.refusals import Refusal
 from ...domain.resources_sessions import ResourcesSessionId
+from ...ports.provided.secret_values import SecretValues
 from ...ports.required.faults import Fault
 from ..http_serving.answers import refused_by_http
 from ..http_statuses import status_of
@@ -71,7 +72,11 @@ class McpEndpoint:
 
 @asynccontextmanager
 async def open_mcp_endpoint(
-    calls: GuardedCalls, *, server_name: str, body_bytes_max: int
+    calls: GuardedCalls,
+    *,
+    server_name: str,
+    body_bytes_max: int,
+    secrets: SecretValues,
 ) -> AsyncGenerator[McpEndpoint]:
     """Serve the tools of every session under one server name."""
 
@@ -101,7 +106,8 @@ async def open_mcp_endpoint(
                 session(context), params.name, params.arguments or {}
             )
         except (Refusal, Fault) as error:
-            words = error_words(status_of(error), error.kind, str(error))
+            detail = secrets.masked(str(error))
+            words = error_words(status_of(error), error.kind, detail)
             told = f"{words['status']}: {words['detail']}"
             return types.CallToolResult(
                 content=[types.TextContent(text=told)],

@@ -11,9 +11,10 @@ import pytest
 
 from livery.adapters.system_clock import SystemClock
 from livery.domain.tasks import Task, TaskId
+from livery.entrypoints.secret_references import Secret
 from livery.ports.provided.session_apps import AppsUnusable, SessionApps
 from livery.ports.provided.take_turns import TakeTurns
-from livery.ports.required.apps import BuildWhere, ToolCall, ToolResult
+from livery.ports.required.apps import BuildWhere, ToolCall, ToolRefused, ToolResult
 from livery.ports.required.participants import TaskState
 
 from .serving import BoxApps, BoxWorld, seed, serving
@@ -22,6 +23,7 @@ from .test_parts import SESSION
 
 pytestmark = pytest.mark.anyio
 
+SECRET = "canary-8f14e45fceea167a"
 TASK = Task(task_id=TaskId("t", "1"), responses_create_params={}, task_data={})
 
 
@@ -101,6 +103,34 @@ async def test_a_state_that_fails_masks_the_sample(tmp_path: Path) -> None:
 
     assert (reply.status_code, reply.json()["kind"]) == (502, "workspace_unavailable")
     assert verdict["mask_sample"]
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+async def test_no_way_of_calling_tells_a_secret_of_this_server(
+    refuses: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANARY", SECRET)
+    words = f"db://user:{SECRET}@host is no word"
+    world = BoxWorld(wants_sandbox=False)
+    async with serving(tmp_path, world, cookie_secret=Secret(env="CANARY")) as server:
+        cookie = await server.seeded()
+        world.call_fault = ToolRefused(words) if refuses else ValueError(words)
+
+        direct = await server.post("/box_put", {"word": "x"}, cookie)
+        result = await over_mcp(
+            server,
+            token_of(server),
+            "tools/call",
+            name="box_put",
+            arguments={"word": "x"},
+        )
+        verdict = await server.verify(cookie)
+
+    told = direct.text + result.text + verdict.text
+    assert SECRET not in told
+    assert verdict.json()["mask_sample"] is not refuses
+    assert ("is no word" in result.text) is refuses
+    assert ("is no word" in verdict.text) is not refuses
 
 
 async def test_apps_that_fail_to_close_keep_no_session_open(tmp_path: Path) -> None:
