@@ -118,13 +118,13 @@ def _texts(value: Json) -> Iterator[str]:
     """Tell the texts in a value, however deep they stand."""
     left = [value]
     while left:
-        match left.pop():
-            case str() as text:
-                yield text
-            case Mapping() as known:
-                left += known.values()
-            case list() as items:
-                left += items
+        one = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, Mapping):
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
 
 
 def _holds_pasted(text: str) -> bool:

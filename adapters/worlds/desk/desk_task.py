@@ -153,7 +153,9 @@ def _change(given: Mapping[str, Json]) -> Change:
 
 def _counts(office: Mapping[str, object]) -> dict[str, int]:
     """Return how many rows each table begins with."""
-    base = usual_office() if office.get("base") == USUAL else {}
+    base: Mapping[str, object] = {}
+    if office.get("base") == USUAL:
+        base = usual_office()
     return {
         table: sum(
             len(rows) for rows in (base.get(table), office.get(table)) if is_list(rows)
