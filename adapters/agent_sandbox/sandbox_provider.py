@@ -70,6 +70,8 @@ _NotReady = (
     ChannelEnded,
     WorkerFailed,
 )
+_Unread = (ClusterRefused, ClusterSilent)
+"""The way to a sandbox may stand in the cluster."""
 
 
 @asynccontextmanager
@@ -182,7 +184,7 @@ class AgentSandboxProvider:
                 await sandbox.make_ready(seconds=self._config.connect_seconds)
         except SandboxLost:
             return None
-        except (*_NotReady, TimeoutError) as failure:
+        except (*_NotReady, *_Unread, TimeoutError) as failure:
             if not (isinstance(failure, OpeningFailed) and failure.is_loss):
                 await self._gone_or_failed(bound, "find", failure)
             return None
@@ -223,7 +225,7 @@ class AgentSandboxProvider:
         try:
             with anyio.fail_after(self._config.connect_seconds):
                 await sandbox.make_ready(seconds=self._config.connect_seconds)
-        except (*_NotReady, TimeoutError) as failure:
+        except (*_NotReady, *_Unread, TimeoutError) as failure:
             await self._gone_or_failed(bound, "connect", failure)
             raise self._lost(reference, "it ended meanwhile") from failure
         return sandbox
@@ -277,12 +279,14 @@ class AgentSandboxProvider:
         seconds = making.spec.ready_timeout_seconds
         berth = self._berth(made.bound, making.label)
         sandbox = self._sandbox(attrs.evolve(berth, env=making.spec.env))
+        step = "ready"
         try:
             with anyio.fail_after(seconds):
                 await sandbox.make_ready(seconds=seconds)
                 await self._probe(making, sandbox)
             if sandbox.holds_token:
                 self._warnings.of_a_token(making.route.pool)
+            step = "expire"
             if made.is_ours:
                 sandbox.expires(await making.expire(made.bound))
         except TimeoutError as late:
@@ -298,8 +302,8 @@ class AgentSandboxProvider:
             raise making.failed("ready", lost.reason) from lost
         except _NotReady as failed:
             raise making.failed("ready", str(failed)) from failed
-        except (ClusterRefused, ClusterSilent) as failed:
-            raise making.failed("expire", str(failed)) from failed
+        except _Unread as failed:
+            raise making.failed(step, str(failed)) from failed
         return sandbox
 
     async def _probe(self, making: Making, sandbox: AgentSandbox) -> None:

@@ -228,7 +228,7 @@ class FakeCluster:
         verb = _verb(method, split.path, query)
         parts = [unquote(part) for part in split.path.strip("/").split("/")]
         self.asked.append(f"{verb} {parts[5] if len(parts) > 5 else target}")
-        for key in (verb, "any"):
+        for key in (self.asked[-1], verb, "any"):
             if self._scripts.get(key) and await self._scripts[key].pop(0)(stream):
                 return
         if request.header(b"authorization") != [f"Bearer {self.token}".encode()]:

@@ -40,7 +40,7 @@ from livery.ports.required.sandbox_provider import (
 )
 
 from ..model_gateway.upstream import answer
-from .fake_cluster import NAMESPACE
+from .fake_cluster import NAMESPACE, says
 from .fake_pods import PORT, FakePod
 from .stand_in import (
     PATIENCE,
@@ -452,6 +452,26 @@ async def test_a_configuration_that_is_none_is_told(tmp_path: Path) -> None:
                 async with at.open_again(cluster=cluster):
                     pass
             assert refused.value.field == field
+
+
+async def test_a_gateway_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+    async with stable(tmp_path) as at:
+        label = new_label()
+        made = await at.provider.create(label, at.spec())
+        connection = ConnectionConfig(mode=Mode.GATEWAY, gateway_name="g")
+        async with at.open_again(connection=connection) as outside:
+            no = says(403, "Forbidden", "gateways is forbidden")
+            at.cluster.will("get gateways", *[no] * 20)
+            with pytest.raises(SandboxFailed, match="gateways is forbidden"):
+                await outside.find(label)
+            with pytest.raises(SandboxFailed, match="gateways is forbidden"):
+                await outside.connect(made.access(), borrower=ClaimId("other"))
+            with pytest.raises(CreateFailed, match="gateways is forbidden") as failed:
+                await outside.create(new_label(), at.spec())
+        await at.provider.destroy(label)
+
+    assert failed.value.step == "ready"
+    assert at.cluster.all("sandboxclaims") == []
 
 
 @pytest.mark.parametrize(
