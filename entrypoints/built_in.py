@@ -6,14 +6,13 @@ An adapter is imported when its plug-in is used: its library may not be installe
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Final, Literal
 
 import attrs
 
 from ..ports.required.harness import Harness
 from ..ports.required.sandbox_provider import ProviderTerms
 from ..ports.required.task_source import TaskSource, TasksRefused
-from ..ports.required.world import SolvedWorld
 from .plug_ins import (
     BuiltIn,
     HarnessPlugIn,
@@ -257,11 +256,8 @@ def _task_file() -> TaskSourcePlugIn:
 
     def made(surroundings: Surroundings, argument: str) -> TaskSource:
         world = surroundings.world
-        if world is None or not hasattr(world, "solution"):
-            name = world.name if world else "(none)"
-            told = f"world {name} does not read tasks from a file"
-            raise TasksRefused(where=argument, mistakes=told)
-        return JsonLinesTasks(Path(argument), cast("SolvedWorld", world))
+        assert world is not None, "what reads a file is told of the world"
+        return JsonLinesTasks(Path(argument), world)
 
     return TaskSourcePlugIn(make=made)
 

@@ -9,7 +9,7 @@ import pytest
 from livery.adapters.worlds.workspace import WorkspaceWorld
 from livery.domain.digests import Json
 from livery.domain.tasks import Task, TaskId
-from livery.entrypoints.built_in import HARNESSES, TASK_FILE
+from livery.entrypoints.built_in import HARNESSES
 from livery.entrypoints.plug_ins import HarnessPlugIn, SolutionsMissing, Surroundings
 from livery.entrypoints.run_plan import RunPlan, from_stored, plan_of, to_stored
 from livery.entrypoints.run_tasks import (
@@ -148,7 +148,7 @@ def test_solutions_are_the_tasks_own_where_the_source_has_none() -> None:
 
 
 class Bare:
-    """A world that knows no solutions and reads no files."""
+    """A world that knows no solutions."""
 
     name = "bare"
 
@@ -161,8 +161,6 @@ def test_where_there_can_be_no_solutions_the_oracle_says_so() -> None:
     assert solutions_of(source, Bare(), tasks) is None  # type: ignore[arg-type]
     with pytest.raises(SolutionsMissing, match="Harness x applies reference solutions"):
         oracle.make(NOWHERE, oracle.options())
-    with pytest.raises(TasksRefused, match=r"world \(none\) does not read tasks"):
-        TASK_FILE.load().make(NOWHERE, "tasks.jsonl")
 
 
 def test_a_harness_is_asked_for_each_task() -> None:

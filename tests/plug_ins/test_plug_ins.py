@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names in configuration lead to plug-ins, and never to the wrong one."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,35 @@ def test_another_distribution_runs_with_its_own_parts(
     assert solved.status == 0, solved.err
     assert rewards(tmp_path / "s") == {"1": 1.0, "2": 1.0}
     assert list((state / "shed").iterdir()) == []
+
+
+def test_its_world_reads_tasks_from_a_file_also_where_it_knows_no_solutions(
+    installed: Install, livery: Livery, tmp_path: Path
+) -> None:
+    installed()
+    (tmp_path / "livery.toml").write_text('[run]\nworld = "till"\n')
+    rows = [
+        {
+            "task_id": {"taskset": "tills", "task_id": str(amount)},
+            "task_input": {
+                "responses_create_params": {"input": "x"},
+                "task_data": {"sum": amount},
+            },
+        }
+        for amount in (1, "2")
+    ]
+    (tmp_path / "right.jsonl").write_text(json.dumps(rows[0]))
+    (tmp_path / "wrong.jsonl").write_text(json.dumps(rows[1]))
+
+    ran = livery("run", "right.jsonl", "--out", "o", "--harness", "nop")
+    oracle = livery("run", "right.jsonl", "--harness", "oracle")
+    wrong = livery("run", "wrong.jsonl", "--harness", "nop")
+
+    assert ran.status == 0, ran.err
+    assert rewards(tmp_path / "o") == {"1": 0.0}
+    assert oracle.status == wrong.status == 2
+    assert "Task 1 of tills has no reference solution" in oracle.err
+    assert "line 1: task_input.task_data.sum: must be a whole number" in wrong.err
 
 
 def test_its_options_and_arguments_are_read_as_strictly_as_ours(
