@@ -328,13 +328,14 @@ async def open_reaper(
 ) -> AsyncGenerator[Reaper]:
     """Open the providers of these `names`.
 
-    None named: every configured one, and those of ours under their own names.
+    None named: every configured one, and ours and others' under their own names.
     """
     configured = file.settings.sandbox
     asked = tuple(names)
+    others = frozenset(published_names(ProviderPlugIn))
     blocks = {
         name: configured.get(name, SandboxSettings())
-        for name in (asked or (*PROVIDERS, *configured))
+        for name in (asked or (*PROVIDERS, *sorted(others), *configured))
     }
     providers: dict[str, SandboxProvider] = {}
     unopened: dict[str, str] = {}
@@ -353,6 +354,11 @@ async def open_reaper(
                 )
             except Fault as fault:
                 unopened[name] = str(fault)
+            except Exception as error:
+                # One that is only installed must not keep the others from being asked.
+                if name not in others - frozenset(configured) - frozenset(asked):
+                    raise
+                unopened[name] = f"unexpected {type(error).__name__}: {error}"
         yield Reaper(
             reap=ReapClaims(
                 journal=foundation.journal,

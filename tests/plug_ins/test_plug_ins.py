@@ -2,6 +2,8 @@
 """Names in configuration lead to plug-ins, and never to the wrong one."""
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,13 +13,17 @@ from livery.entrypoints.plug_ins import (
     BuiltIn,
     ExtraMissing,
     HarnessPlugIn,
+    NoOptions,
     PlugInBroken,
     PlugInTwice,
     PlugInUnknown,
     ProviderPlugIn,
+    Surroundings,
     find,
+    provider_plug_in,
     published_mistakes,
 )
+from livery.ports.required.sandbox_provider import SandboxProvider
 
 from ..entrypoints.command_lines import Livery, rewards
 from .conftest import Install
@@ -173,6 +179,50 @@ def test_what_cannot_be_loaded_is_told_with_its_distribution(
         match="there are agent_sandbox, docker, gone, local, opensandbox, shed, wrong",
     ):
         find(ProviderPlugIn, "nosuch", PROVIDERS)
+
+
+def test_check_tells_what_cannot_be_loaded_and_tries_the_provider_of_runs(
+    installed: Install, livery: Livery, tmp_path: Path
+) -> None:
+    installed(**{"livery.harnesses/gone": "no_such_module:X"})
+    (tmp_path / "livery.toml").write_text('[run]\nsandbox = "shed"\n')
+
+    ended = livery("check")
+
+    said = " ".join(ended.out.replace("│", " ").split())
+    assert ended.status == 1
+    assert "sandbox shed works" in said
+    assert "plug-ins broken The harness 'gone' of livery-sample 1.0 cannot" in said
+
+
+@asynccontextmanager
+async def _failing(
+    surroundings: Surroundings, options: NoOptions
+) -> AsyncGenerator[SandboxProvider]:
+    if surroundings.name:
+        raise ZeroDivisionError(surroundings.name)
+    yield  # type: ignore[misc]
+
+
+FAILING = provider_plug_in(NoOptions, _failing)
+
+
+def test_what_its_provider_left_is_given_back_without_a_block_too(
+    installed: Install, livery: Livery, tmp_path: Path
+) -> None:
+    installed(**{f"{PROVIDER_GROUP}/failing": f"{__name__}:FAILING"})
+    (tmp_path / "livery.toml").write_text(
+        "[sandbox.shed]\noptions = {stuck_after = 2}\n"
+    )
+
+    ended = livery("run", "numbers:1", "--out", "o", "--sandbox", "shed")
+    (tmp_path / "livery.toml").unlink()
+    reaped = livery("claims", "reap")
+
+    assert "were not seen gone:" in ended.err
+    assert reaped.status == 0, reaped.err
+    assert "released" in reaped.out
+    assert "No claim is open" in livery("claims", "list").out
 
 
 def test_a_missing_library_is_told_with_the_extra_that_brings_it() -> None:
