@@ -90,7 +90,9 @@ def to_limit(
 @click.command(cls=RunCommand)
 @click.argument("source", required=False)
 @click.option(
-    "--harness", metavar="NAME", help="oracle, nop, command, claude_code, or a block."
+    "--harness",
+    metavar="NAME",
+    help="oracle, nop, command, claude_code, simple, or a block.",
 )
 @click.option(
     "--sandbox",
@@ -127,7 +129,7 @@ def to_limit(
 @click.option(
     "--network",
     type=click.Choice([one.value for one in Network]),
-    help="none: the sandboxes reach nothing.",
+    help="none: the sandboxes reach nothing; listed: what their block names.",
 )
 @click.option(
     "--mount",
