@@ -18,7 +18,7 @@ from ..domain.tasks import TaskId
 from ..ports.required.faults import Fault
 from ..ports.required.harness import Harness
 from ..ports.required.task_source import CallSolutions
-from .plug_ins import SolutionsMissing, Surroundings
+from .plug_ins import Surroundings
 from .secret_references import Secret
 from .setting_words import Name, Range, Seconds, doc
 
@@ -98,7 +98,7 @@ def simple_harness(surroundings: Surroundings, options: SimpleOptions) -> Harnes
     """Return the harness.
 
     Raises:
-        PolicyRefused, ScriptRefused, SolutionsMissing: As they say.
+        PolicyRefused, ScriptRefused: As they say.
     """
     url, credential = options.model_url, options.credential
     if url is None:
@@ -136,7 +136,10 @@ def _script(
     if named != SOLUTIONS:
         return read_script(Path(named))
     if surroundings.called_solutions is None:
-        raise SolutionsMissing(surroundings.name)
+        raise refused(
+            "the calls that solve a task are known to `livery run` alone, and there to"
+            " sources like desk; without them name scripted:PATH"
+        )
     return solving(surroundings.called_solutions)
 
 

@@ -57,7 +57,8 @@ class NamedPath(click.Path):
     ) -> Any:
         """Return the path; fail for an empty text."""
         if value == "":
-            self.fail("it is empty; name a path, or leave it out.", param, ctx)
+            more = "" if param is not None and param.required else ", or leave it out"
+            self.fail(f"it is empty; name a path{more}.", param, ctx)
         return super().convert(value, param, ctx)
 
 

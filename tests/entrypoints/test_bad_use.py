@@ -128,6 +128,10 @@ def test_an_image_s_name_that_is_none_is_refused_without_asking_anybody(
         (("T", "--mount", "/a"), "'/a' is not HOST:INSIDE"),
         (("T", "--mount", "/a:/b:x"), "'/a:/b:x' is not HOST:INSIDE"),
         (("T", "--harness", "command"), "harness.command.options.command: is needed"),
+        (
+            ("T", "--harness", "simple", "--policy", "scripted:solutions"),
+            "known to `livery run` alone, and there to sources like desk",
+        ),
         (("T", "--harness", "nop", "--", "x"), "Harness nop takes no command"),
         (("T", "--command", "x", "--", "x"), "not both"),
         (("T", "--command", ""), "--command is empty"),
@@ -163,6 +167,13 @@ def test_words_that_are_wrong(
     assert told in " ".join(ended.err.split()), ended.err
     assert "Traceback" not in ended.err
     assert not (tmp_path / "out").exists()
+
+
+def test_what_must_be_named_cannot_be_left_out(livery: Livery) -> None:
+    ended = livery("report", "")
+
+    assert ended.status == 2
+    assert "Invalid value for 'DIR': it is empty; name a path.\n" in ended.err
 
 
 @pytest.mark.parametrize(
