@@ -116,6 +116,7 @@ STATUSES: dict[str, int] = {
     "channel_ended": 502,
     "create_failed": 502,
     "destroy_failed": 502,
+    "environment_absent": 502,
     "http_failed": 502,
     "launch_failed": 502,
     "model_failed": 502,

@@ -8,15 +8,24 @@ import anyio
 import attrs
 
 from ...domain.digests import Json
-from ...domain.failures import AGENT_RUN_ERROR, CANCELLED, Failure, Stage
+from ...domain.failures import (
+    AGENT_RUN_ERROR,
+    CANCELLED,
+    TRANSPORT_PEER_DROP,
+    TRANSPORT_UNREACHABLE,
+    Failure,
+    Stage,
+)
 from ...domain.tasks import EpisodeId, Task
 from ...ports.provided.episode_rows import failure_of, to_row
 from ...ports.required.participants import ParticipantFailed
 from .asking import GymServer, Step
+from .reach import PAUSE_SECONDS
 from .wire_names import episode_body, task_body
 
 NAME: Final = "environment"
 
+_LOOK: Final = Step(participant=NAME, words="be there", kind=AGENT_RUN_ERROR)
 _RUN: Final = Step(participant=NAME, words="run the episode", kind=AGENT_RUN_ERROR)
 
 
@@ -25,6 +34,16 @@ class HttpEnvironment:
     """Runs episodes on one server, as `RunEpisode` does in this process."""
 
     server: GymServer
+
+    async def absent(self) -> str:
+        """Return why the server cannot be reached; empty when it answers, whatever."""
+        with anyio.move_on_after(self.server.reach_seconds + PAUSE_SECONDS):
+            try:
+                await self.server.get(_LOOK, "/")
+            except ParticipantFailed as failed:
+                if failed.failure_kind in (TRANSPORT_UNREACHABLE, TRANSPORT_PEER_DROP):
+                    return failed.reason
+        return ""
 
     async def __call__(
         self, episode: EpisodeId, task: Task, *, scope: anyio.CancelScope | None = None

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import attrs
 import httpx
 import pytest
 
 from livery.entrypoints.environment_server.composition import open_environment_server
 from livery.entrypoints.plug_ins import Surroundings
+from livery.entrypoints.run_plan import plan_of
+from livery.entrypoints.run_via import EnvironmentAbsent, open_environment
 from livery.entrypoints.server_urls import UrlRefused, to_url
 from livery.entrypoints.settings_reading import SettingsFile, read_settings
 from livery.entrypoints.state_folder import open_state_folder
@@ -186,6 +189,14 @@ async def test_a_run_via_a_server_keeps_its_results_here(tmp_path: Path) -> None
     assert world.activations == 3
 
 
+async def test_a_run_via_a_server_that_is_not_there_does_not_begin() -> None:
+    plan = attrs.evolve(plan_of(SettingsFile(), {}), via="http://127.0.0.1:9")
+
+    with pytest.raises(EnvironmentAbsent, match="Start the environment server"):
+        async with open_environment(plan, reach_seconds=0.1):
+            raise AssertionError("it is not there")
+
+
 async def test_a_run_via_a_server_that_is_not_there_can_be_gone_on_with(
     tmp_path: Path,
 ) -> None:
@@ -202,7 +213,9 @@ async def test_a_run_via_a_server_that_is_not_there_can_be_gone_on_with(
         scope = anyio.CancelScope()
         scope.cancel()
         stopped = await gone(EpisodeId("r2"), task, scope=scope)
+        absent = await gone.absent()
 
+    assert absent.startswith("http://127.0.0.1:9 cannot be reached")
     for each, kind in ((row, "transport_unreachable"), (stopped, "cancelled")):
         failure: Any = each["failure"]
         assert failure["failure_kind"] == kind
