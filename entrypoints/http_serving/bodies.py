@@ -6,7 +6,6 @@ type, the place, a text and what was found there.
 """
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -16,6 +15,7 @@ import attrs
 
 from ...domain.digests import Json
 from ...domain.tasks import BadName, EpisodeId
+from ...ports.provided.json_texts import no_number, to_number
 
 Schema = Mapping[str, Any]
 """JSON of a shape that JSON Schema defines."""
@@ -116,7 +116,7 @@ def read_body(body: bytes, schema: Schema) -> Mapping[str, Json]:
         raise BodyRefused((Mistake("missing", (), "Field required", None),))
     try:
         text = body.decode()
-        value = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        value = json.loads(text, parse_constant=no_number, parse_float=to_number)
         if ESCAPE in text:
             # A text that is half a character cannot be written down anywhere.
             json.dumps(value, ensure_ascii=False).encode()
@@ -139,18 +139,6 @@ def to_episode(read: Mapping[str, Json]) -> EpisodeId:
         )
     except BadName as bad:
         raise wrong_value(("episode_id", bad.field), str(bad), bad.value) from bad
-
-
-def _no_number(word: str) -> object:
-    raise ValueError(f"{word} is not JSON")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        # It could not be written again, neither here nor in an answer.
-        raise ValueError("a number in it is too large")
-    return number
 
 
 def _why(error: Exception) -> str:

@@ -28,7 +28,7 @@ def from_json(text: str | bytes) -> Json:
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "replace")
     try:
-        found = json.loads(text, parse_constant=_no_number, parse_float=_number)
+        found = json.loads(text, parse_constant=no_number, parse_float=to_number)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if _ESCAPE in text:
@@ -39,11 +39,13 @@ def from_json(text: str | bytes) -> Json:
     return cast("Json", found)
 
 
-def _no_number(word: str) -> object:
+def no_number(word: str) -> object:
+    """Refuse a word that Python's reader takes for a number; raises `ValueError`."""
     raise ValueError(f"{word} is not JSON")
 
 
-def _number(word: str) -> float:
+def to_number(word: str) -> float:
+    """Return the number of a JSON text; raises `ValueError` where it is an infinity."""
     if math.isfinite(number := float(word)):
         return number
     raise ValueError(f"{word[:40]} is beyond what a number can be")

@@ -88,8 +88,6 @@ class Servers:
     events: bool = False
     """Whether the MCP server answers in a stream of events."""
     mcp_down: bool = False
-    refuses: Mapping[str, Any] | None = None
-    """The error with which the MCP server answers each call."""
     hang: bool = False
     model: Partner = attrs.field(init=False)
     tools: Partner = attrs.field(init=False)
@@ -126,8 +124,6 @@ class Servers:
                 result = {"tools": [self._described("weigh")], "nextCursor": "more"}
             case "tools/list":
                 result = {"tools": [self._described("lift")]}
-            case "tools/call" if self.refuses is not None:
-                return self._told(body, {"error": self.refuses})
             case "tools/call" if body["params"]["name"] == "broken":
                 return self._told(body, {"error": {"code": -1, "message": "broken"}})
             case "tools/call" if "wrong" in body["params"]["arguments"]:

@@ -2,7 +2,6 @@
 """The loop: ask, call, tell, until no tool is called; and whose fault it was if not."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -172,70 +171,16 @@ async def test_a_refusal_of_a_tool_is_told_to_the_model(status: int) -> None:
         assert done.results == ['{"detail":"It is over."}']
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "{",
-        "[1]",
-        '"x"',
-        '{"x": NaN}',
-        '{"x": 1e999}',
-        '{"x": "\\ud83d"}',
-        "[" * 100_000,
-    ],
-    ids=["cut", "list", "text", "NaN", "beyond", "half a character", "deep"],
-)
-@pytest.mark.parametrize("over_mcp", [False, True])
-@pytest.mark.case("FC-247")
-async def test_arguments_that_are_none_are_told_and_not_sent(
-    over_mcp: bool, arguments: str
-) -> None:
+@pytest.mark.parametrize("arguments", ["{", "[1]", '"x"'])
+async def test_arguments_that_are_none_are_told_and_not_sent(arguments: str) -> None:
     wrong = {**call("weigh"), "arguments": arguments}
     async with serving(answer(wrong), answer(said("Oh."))) as servers:
-        access = servers.over_mcp() if over_mcp else servers.direct()
-        done = await run(SimpleHarness(config=config(servers)), attempt(access))
+        done = await run(
+            SimpleHarness(config=config(servers)), attempt(servers.direct())
+        )
 
-        assert done.ending.outcome is Outcome.COMPLETED
         assert "arguments" in done.results[0]
         assert not servers.tools.asked
-        assert "tools/call" not in methods(servers.mcp.asked)
-
-
-async def test_a_call_that_a_server_over_mcp_does_not_take_is_the_models_mistake() -> (
-    None
-):
-    async with serving(answer(call("weigh")), answer(said("Oh."))) as servers:
-        servers.refuses = {"code": -32602, "message": "Unknown tool: weigh"}
-        done = await run(
-            SimpleHarness(config=config(servers)), attempt(servers.over_mcp())
-        )
-
-        assert done.ending.outcome is Outcome.COMPLETED
-        assert done.results == ["Unknown tool: weigh"]
-
-
-@pytest.mark.parametrize("chatting", [False, True])
-async def test_an_answer_that_was_cut_within_a_character_goes_on(
-    chatting: bool,
-) -> None:
-    first: Any = answer(said("A \ud83d"), call("weigh"))
-    last: Any = answer(said("Done."))
-    if chatting:
-        tool = {"id": "c", "function": {"name": "weigh", "arguments": "{}"}}
-        first, last = (
-            {"choices": [{"message": {"role": "assistant", **message}}]}
-            for message in (
-                {"content": "A \ud83d", "tool_calls": [tool]},
-                {"content": "Done."},
-            )
-        )
-    replies = [Response(json.dumps(one)) for one in (first, last)]
-    async with serving(*replies) as servers:
-        made = chat(servers) if chatting else config(servers)
-        done = await run(SimpleHarness(config=made), attempt(servers.direct()))
-
-        assert done.ending.outcome is Outcome.COMPLETED
-        assert "A ?" in json.dumps(bodies(servers.model)[1])
 
 
 @pytest.mark.parametrize("name", ["verify", "close_session", "seed_session", ""])
@@ -315,8 +260,6 @@ async def test_a_model_that_comes_back_is_asked_again() -> None:
         (JSONResponse({"error": "no such model"}, 404), "no such model"),
         (Response("[]"), "no JSON object"),
         (Response("no json"), "no JSON"),
-        (Response("[" * 100_000), "no JSON"),
-        (Response(json.dumps(answer({"logprob": -math.inf}))), "no JSON"),
         (JSONResponse({"hello": "world"}), "no Responses object"),
         (JSONResponse(answer(status="failed", error={"code": "x"})), "code"),
     ],
@@ -504,16 +447,6 @@ async def test_the_credential_goes_to_the_model_and_nowhere_else() -> None:
         assert sent == {"Bearer s3cret"}
         assert "authorization" not in servers.tools.asked[0].headers
         assert "s3cret" not in f"{done}{harness}"
-
-
-async def test_a_credential_that_the_model_s_server_says_back_is_covered() -> None:
-    refused = JSONResponse({"error": "Incorrect API key provided: s3cret"}, 401)
-    async with serving(refused) as servers:
-        harness = SimpleHarness(config=config(servers, credential="s3cret"))
-        done = await run(harness, attempt())
-
-    assert "Incorrect API key provided: ***" in done.ending.reason
-    assert "s3cret" not in f"{done}"
 
 
 @pytest.mark.parametrize(
