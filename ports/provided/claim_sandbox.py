@@ -116,6 +116,10 @@ class ClaimSandbox:
         except Refusal:
             # Not a fresh claim: one from before a restart is gone on with.
             return await carry_out(self.journal, stream, DECIDER, request, takeover)
+        except anyio.get_cancelled_exc_class() as cut_off:
+            # The intent may be written all the same, and nobody knows of it yet.
+            await self._undo(label, None, cut_off)
+            raise
 
     async def _find_again(
         self, label: ClaimLabel, standing: Standing[Claim]

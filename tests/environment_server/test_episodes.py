@@ -237,8 +237,8 @@ async def test_a_reply_that_cannot_be_used_is_a_terminal_failure(
         assert (failed["stage"], failed["terminal"]) == (stage, True)
 
 
-async def test_words_that_were_cut_in_a_character_are_passed_on() -> None:
-    """An aggregate of them is none the worse, nor is a result."""
+async def test_words_that_were_cut_in_a_character_are_none_the_worse() -> None:
+    """Neither a result of them, nor an aggregate: half of it is replaced."""
     half = '{"reward": 1, "x": "\\ud83d"}'
     world = World(
         answers=dict.fromkeys(("/verify", "/aggregate_metrics"), lambda: Response(half))
@@ -247,8 +247,8 @@ async def test_words_that_were_cut_in_a_character_are_passed_on() -> None:
         found = result(await it.run())
         rows = await it.one.post("/aggregate_metrics", {"verify_responses": []})
 
-    assert (found["reward"], found["x"]) == (1, "\ud83d")
-    assert (rows.status_code, rows.json()["x"]) == (200, "\ud83d")
+    assert (found["reward"], found["x"]) == (1, "\ufffd")
+    assert (rows.status_code, rows.json()["x"]) == (200, "\ufffd")
 
 
 @pytest.mark.case("FC-086")

@@ -35,9 +35,9 @@ PLACE = Place(workdir="/w", scratch="/s")
 
 
 def documented() -> Harness:
-    (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    codes = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     space: dict[str, Any] = {"__name__": "documented"}
-    exec(compile(code, str(PAGE), "exec"), space)
+    exec(compile("\n".join(codes), str(PAGE), "exec"), space)
     harness: Harness = space["ReviewerHarness"]()
     return harness
 

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import anyio
 import attrs
+from anyio.lowlevel import checkpoint
 
 from livery.adapters.holders.memory import MemoryHolders
 from livery.adapters.journals import MemoryJournal
@@ -167,6 +168,35 @@ class MortalJournal:
                 )
             raise Killed
         return await self.kept.append(stream, events, expected_version=expected_version)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.kept, name)
+
+
+@attrs.define
+class CutOffJournal:
+    """A journal whose asker is cancelled in the middle of one of its appends."""
+
+    kept: MemoryJournal
+    scope: anyio.CancelScope
+    appends_left: int
+    after: bool
+    """Whether that append is kept all the same."""
+
+    async def append(
+        self, stream: Stream[E], events: Sequence[E], *, expected_version: int
+    ) -> int:
+        self.appends_left -= 1
+        if self.appends_left == 0 and not self.after:
+            self.scope.cancel()
+            await checkpoint()
+        version = await self.kept.append(
+            stream, events, expected_version=expected_version
+        )
+        if self.appends_left == 0:
+            self.scope.cancel()
+            await checkpoint()
+        return version
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.kept, name)

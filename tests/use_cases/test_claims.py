@@ -37,7 +37,7 @@ from livery.ports.required.sandbox_provider import (
     SandboxSpec,
 )
 
-from .outside import OWNER, Killed, MortalJournal, Outside
+from .outside import OWNER, CutOffJournal, Killed, MortalJournal, Outside
 
 pytestmark = pytest.mark.anyio
 
@@ -137,6 +137,22 @@ async def test_a_cancelled_creation_leaves_nothing() -> None:
     assert outside.provider.made == [CLAIM]
     assert outside.provider.live == {}
     assert (await state_of(outside)).phase is ClaimPhase.RELEASED
+
+
+@pytest.mark.parametrize("append", [1, 2])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.case("FC-002", "FC-086")
+async def test_a_claim_that_is_cut_off_at_an_append_leaves_nothing(
+    append: int, after: bool
+) -> None:
+    kept = MemoryJournal()
+    with anyio.CancelScope() as scope:
+        outside = Outside(journal=CutOffJournal(kept, scope, append, after))
+        await outside.claim(CLAIM, SPEC, used_by="episode")
+
+    assert scope.cancelled_caught
+    assert outside.provider.live == {}
+    assert not (await state_of(outside)).open
 
 
 async def test_what_a_failed_creation_cannot_undo_stays_open_with_its_reason() -> None:

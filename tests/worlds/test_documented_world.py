@@ -27,11 +27,11 @@ MARK = "mark-1"
 
 
 def documented() -> World:
-    (code,) = re.findall(
+    codes = re.findall(
         r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
     )
     space: dict[str, Any] = {"__name__": "documented"}
-    exec(compile(code, str(PAGE), "exec"), space)
+    exec(compile("\n".join(codes), str(PAGE), "exec"), space)
     world: World = space["AnswerWorld"]()
     return world
 
