@@ -26,6 +26,7 @@ from .running import Begin, GoOn, carry_out
 from .shared import (
     NamedPath,
     Shared,
+    Words,
     config_option,
     logging_as,
     settings_of,
@@ -88,14 +89,16 @@ def to_limit(
 
 
 @click.command(cls=RunCommand)
-@click.argument("source", required=False)
+@click.argument("source", type=Words(), required=False)
 @click.option(
     "--harness",
+    type=Words(),
     metavar="NAME",
     help="oracle, nop, command, claude_code, simple, or a block.",
 )
 @click.option(
     "--sandbox",
+    type=Words(),
     metavar="NAME",
     help="local, docker, opensandbox, agent_sandbox, or a block.",
 )
@@ -124,7 +127,10 @@ def to_limit(
     help=f"A new folder for the results; {OUT_FOLDER}/NAME-TIME when left out.",
 )
 @click.option(
-    "--image", metavar="NAME", help="The image of the sandboxes; none: the default."
+    "--image",
+    type=Words(),
+    metavar="NAME",
+    help="The image of the sandboxes; none: the default.",
 )
 @click.option(
     "--network",
@@ -144,21 +150,29 @@ def to_limit(
     metavar="TEXT",
     help="What the harness `command` has a shell run in each sandbox.",
 )
-@click.option("--model-url", metavar="URL", help="The model's server, without /v1.")
-@click.option("--model", metavar="NAME", help="The model that is asked.")
+@click.option(
+    "--model-url",
+    type=Words(),
+    metavar="URL",
+    help="The model's server, without /v1.",
+)
+@click.option("--model", type=Words(), metavar="NAME", help="The model that is asked.")
 @click.option(
     "--claude-code-version",
+    type=Words(),
     metavar="V",
     help="The exact version that the harness claude_code brings into sandboxes.",
 )
 @click.option(
     "--policy",
+    type=Words(),
     metavar="TEXT",
     help="What says the next thing in the harness simple: model, scripted:PATH or"
     " scripted:solutions.",
 )
 @click.option(
     "--via",
+    type=Words(),
     metavar="URL",
     help="Have the environment server at URL run the episodes.",
 )

@@ -27,6 +27,7 @@ from .shared import Shared, Status
 
 MEBIBYTE: Final = 1024 * 1024
 DIGITS: Final = 12
+EMPTY: Final = "The cache holds no program."
 
 
 @click.group()
@@ -84,7 +85,7 @@ def list_runtimes(shared: Shared) -> int:
     if entries:
         shared.out().print(_table(entries))
     else:
-        click.echo("The cache holds no program.")
+        click.echo(EMPTY)
     for one in found:
         if isinstance(one, Leftover):
             shared.say(f"{one.path}: {one.reason}")
@@ -96,7 +97,10 @@ def list_runtimes(shared: Shared) -> int:
 def verify(shared: Shared) -> int:
     """Read every program in the cache, and compare it with what was fetched."""
     wrong = 0
-    for one, reason in anyio.run(_looked_at, _cache()):
+    looked_at = anyio.run(_looked_at, _cache())
+    if not looked_at:
+        click.echo(EMPTY)
+    for one, reason in looked_at:
         if reason is None:
             click.echo(f"{_told(one)}: good")
         else:
@@ -115,13 +119,17 @@ def prune(shared: Shared, everything: bool, versions: tuple[str, ...]) -> int:
     What sandboxes use already goes on working.
     """
     cache = _cache()
+    removed = 0
     for one, reason in anyio.run(_looked_at, cache):
         goes = everything or reason is not None
         if isinstance(one, Leftover) and one.goes_on:
             goes = False
         if goes or (isinstance(one, Entry) and one.record.version in versions):
             cache.remove(one)
+            removed += 1
             click.echo(f"{_told(one)}: removed")
+    if not removed:
+        click.echo("Nothing was removed.")
     return Status.GRADED
 
 

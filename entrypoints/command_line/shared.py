@@ -62,6 +62,23 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class Words(click.ParamType):
+    """A text with something in it: an unset variable must not mean the default."""
+
+    name = "text"
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        """Return the text; fail for one of blanks alone."""
+        if not str(value).strip():
+            self.fail("it is empty; fill it in, or leave it out.", param, ctx)
+        return value
+
+
 config_option = click.option(
     "--config",
     type=NamedPath(),
