@@ -62,10 +62,8 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Words(click.ParamType):
+class Words(click.types.StringParamType):
     """A text with something in it: an unset variable must not mean the default."""
-
-    name = "text"
 
     def convert(
         self,
@@ -76,7 +74,7 @@ class Words(click.ParamType):
         """Return the text; fail for one of blanks alone."""
         if not str(value).strip():
             self.fail("it is empty; fill it in, or leave it out.", param, ctx)
-        return value
+        return super().convert(value, param, ctx)
 
 
 config_option = click.option(
