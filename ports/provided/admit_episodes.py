@@ -81,13 +81,11 @@ class AdmitEpisodes:
             yield
         finally:
             self.waiting -= waits
-            for number in taken:
-                if self._tidied and opened.shared.put_aside(number):
-                    self._spared.set()
-                    continue
-                with anyio.CancelScope(shield=True):
-                    await opened.shared.give_back(number)
-            opened.queue.leave(ticket)
+            try:
+                for number in taken:
+                    await self._leave(opened.shared, number)
+            finally:
+                opened.queue.leave(ticket)
 
     async def tidy(self) -> None:
         """Have places put aside for whoever comes next, and give back those that nobody
@@ -110,6 +108,17 @@ class AdmitEpisodes:
         self._shut = True
         if self._open is not None:
             self._open.queue.shut()
+
+    async def _leave(self, shared: SharedPlaces, number: int) -> None:
+        if self._tidied and shared.put_aside(number):
+            self._spared.set()
+            return
+        try:
+            with anyio.CancelScope(shield=True):
+                await shared.give_back(number)
+        except Fault as fault:
+            # What was done in the place is not undone by that.
+            log.warning("A place is given back later: %s", fault)
 
     async def _give_back_spare(self) -> None:
         if self._open is None:

@@ -176,6 +176,21 @@ async def test_a_place_that_could_not_be_given_back_is_given_back_later() -> Non
     assert await one.take(Ticket("b")) == 0
 
 
+async def test_what_was_done_in_a_place_stays_when_it_cannot_be_given_back() -> None:
+    journal = AwayJournal()
+    admit = admission(journal, places=1, patience_seconds=PATIENCE_SECONDS)
+
+    async with admit.place(Ticket("a")):
+        done = True
+
+    assert done
+    assert not journal.away
+    with anyio.fail_after(PATIENCE_SECONDS / 2):
+        async with admit.place(Ticket("b")):
+            assert await journal.open_streams("places") == ("some/0",)
+    assert await journal.open_streams("places") == ()
+
+
 async def test_who_was_taken_for_dead_gives_nothing_back() -> None:
     journal = MemoryJournal()
     slow, one = shared(journal, "slow", places=1), shared(journal, "one", places=1)
