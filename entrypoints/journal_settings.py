@@ -1,18 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `livery.toml` says of the journal: where it is, and who writes to it."""
 
+import re
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit
 
 import attrs
 
 from .secret_references import Secret
-from .setting_words import Name, Range, doc
+from .setting_words import Name, Range, Shape, doc
 
 LEASE_SECONDS: Final = 15.0
 LEASE_SECONDS_LEAST: Final = 1.0
 LEASE_SECONDS_MAX: Final = 3600.0
 Kind = Literal["sqlite", "postgres"]
+Schema = Annotated[
+    str,
+    Shape(
+        pattern=r"(?!pg_)[0-9A-Za-z_.\-]{1,63}",
+        told="a name of at most 63 letters (a to z), digits and _.- that does not begin"
+        " with pg_",
+    ),
+]
+"""What PostgreSQL takes as the name of a schema and of a channel alike."""
+_PASSWORD: Final = re.compile(
+    r"password\s*="
+    # As libpq looks for it, to which `?` and `#` end nothing here. A port may stand
+    # there as well, and be followed by an address of mail.
+    r"|://(?!\[)[^@/:]*:(?!\d+[,/?])[^@]*@"
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -37,7 +52,7 @@ class JournalSettings:
         default=None,
         metadata=doc("The user's password. none: there is none, or ~/.pgpass has it."),
     )
-    schema: Name = attrs.field(
+    schema: Schema = attrs.field(
         default="livery",
         metadata=doc(
             "The schema that holds the journal; it is made where there is none."
@@ -55,8 +70,7 @@ class JournalSettings:
 
     def __attrs_post_init__(self) -> None:
         """Raise `ValueError` where a password stands in the file."""
-        url = self.url or ""
-        if urlsplit(url).password is not None or "password=" in url:
+        if _PASSWORD.search(self.url or ""):
             raise ValueError(
                 'has a password in its url; name it by password = {env = "NAME"}'
             )
