@@ -65,7 +65,13 @@ class SpecReader:
             "ready_timeout_s", asked.ready_timeout_s, defaults.ready_timeout_s
         )
         self._check_hardware(asked)
-        options = dict(asked.provider_options)
+        # NeMo Gym looks at no type of these: a configuration's words come as they are.
+        if isinstance(asked.entrypoint, str):
+            raise SpecMistake(
+                f"entrypoint is the text {asked.entrypoint!r}, and must be a list of"
+                " words"
+            )
+        options = dict(asked.provider_options or {})
         mounts: tuple[Mount, ...] = ()
         if defaults.takes_volumes:
             mounts = to_mounts(options.pop(VOLUMES, None))
@@ -81,7 +87,7 @@ class SpecReader:
             mounts=mounts,
             ports=tuple(getattr(asked, "ports", ())),  # From 0.6.0 on.
             metadata={
-                **{str(key): str(value) for key, value in asked.metadata.items()},
+                **{str(k): str(value) for k, value in (asked.metadata or {}).items()},
                 **defaults.metadata,
             },
             entrypoint=tuple(asked.entrypoint) if asked.entrypoint else None,
@@ -92,7 +98,10 @@ class SpecReader:
         )
 
     def _positive(self, name: str, asked: float | None, default: float) -> float:
-        found = default if asked is None else float(asked)
+        try:
+            found = default if asked is None else float(asked)
+        except (TypeError, ValueError) as error:
+            raise SpecMistake(f"{name} is {asked!r}, and must be a number") from error
         if not found > 0:
             raise SpecMistake(f"{name} is {found:g}, and must be above 0")
         return found

@@ -108,6 +108,8 @@ async def test_a_spec_becomes_ours() -> None:
     [
         (SandboxSpec(ttl_s=0), "ttl_s is 0, and must be above 0"),
         (SandboxSpec(ready_timeout_s=-1), "ready_timeout_s is -1"),
+        (SandboxSpec(ttl_s="1h"), "must be a number"),  # type: ignore[arg-type]
+        (SandboxSpec(entrypoint="sleep 9"), "entrypoint is the text"),  # type: ignore[arg-type]
         (SandboxSpec(resources={"gpu": 1}), "resources.gpu is asked for"),
         (SandboxSpec(env={"A B": ""}), "'A B' is no name of an environment variable"),
         (SandboxSpec(provider_options={"volumes": "nowhere"}), "'nowhere'"),
@@ -125,6 +127,22 @@ async def test_what_cannot_be_honoured_is_a_create_error_and_makes_nothing(
         await provider.create(spec)
 
     assert world.specs == []
+
+
+async def test_what_a_spec_calls_null_is_left_out() -> None:
+    world = World()
+    spec = SandboxSpec(
+        image="some",
+        env=None,  # type: ignore[arg-type]
+        metadata=None,  # type: ignore[arg-type]
+        provider_options=None,  # type: ignore[arg-type]
+    )
+
+    async with AsyncSandbox(world.provider(), spec) as sandbox:
+        await sandbox.start()
+
+    (found,) = world.specs
+    assert (found.env, found.metadata, found.provider_options) == ({}, {}, {})
 
 
 async def test_hardware_that_is_ignored_is_warned_of_once(
