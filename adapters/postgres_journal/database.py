@@ -160,7 +160,9 @@ class Database:
         return self._covered(text.strip().partition("\n")[0])
 
     def _last_line(self, text: str) -> str:
-        return self._covered(text.strip().rpartition("\n")[2])
+        # What begins with a tab is libpq's guess about the line before it.
+        lines = [line for line in text.strip().split("\n") if line[:1] != "\t"]
+        return self._covered(lines[-1])
 
     def _covered(self, text: str) -> str:
         password = self._words().get("password", "")
@@ -221,7 +223,8 @@ class Link:
             try:
                 return act(connection)
             except psycopg.Error as error:
-                lost = connection.closed
+                # One that is read-only stays it: the primary may be elsewhere by now.
+                lost = connection.closed or error.sqlstate == _READ_ONLY
                 if lost:
                     self.close()
                 # With a code the server itself said that nothing was done.
@@ -280,8 +283,10 @@ def _has_ended(connection: Connection) -> bool:
     return bool(poll.poll(0))
 
 
-_GIVEN_UP: Final = frozenset({"40001", "40P01", "57P01", "57P03"})
-"""Codes of a race or deadlock that was lost, and of a server that was shut down."""
+_READ_ONLY: Final = "25006"
+_GIVEN_UP: Final = frozenset({"40001", "40P01", "57P01", "57P03", _READ_ONLY})
+"""Codes of a race or deadlock that was lost, of a server that was shut down, and of one
+that is no primary any more."""
 
 _FIND: Final = """
     SELECT count(*), count(*) FILTER (WHERE c.relname = 'installation')
@@ -300,7 +305,7 @@ _RIGHTS_ADVICE: Final = (
     "Give the user the right to create the schema, or to use it and all in it."
 )
 _SAID: Final = {
-    "25006": ("it is read-only", "Name the primary server, and no standby."),
+    _READ_ONLY: ("it is read-only", "Name the primary server, and no standby."),
     "42501": ("its user may not do that", _RIGHTS_ADVICE),
     "53100": (
         "the disk of its server is full",

@@ -63,6 +63,22 @@ class Postgres:
             cursor = connection.execute(statement.encode(), words)
             return cursor.fetchall() if cursor.description else []
 
+    @contextmanager
+    def as_a_standby(self) -> Generator[None]:
+        """Have connections that are opened inside the block be read-only."""
+        self.execute(f"ALTER ROLE {USER} SET default_transaction_read_only = on")
+        try:
+            yield
+        finally:
+            with psycopg.connect(
+                f"{self.url}&options=-cdefault_transaction_read_only%3Doff",
+                password=self.password,
+                autocommit=True,
+            ) as connection:
+                connection.execute(
+                    f"ALTER ROLE {USER} RESET default_transaction_read_only".encode()
+                )
+
     def initialise(self) -> None:
         """Make its files."""
         secret = self.folder / "password"

@@ -51,6 +51,7 @@ async def test_a_server_that_is_not_there_is_told(postgres: Postgres) -> None:
     fault = await refusal(nowhere)
 
     assert "/nowhere/at/all" in fault.where
+    assert "No such file or directory" in fault.reason
     assert "[journal]" in fault.advice
 
 
@@ -177,6 +178,31 @@ async def test_a_server_that_was_away_is_gone_on_with(
 
     assert heard == [2]
     assert marks_of(history.events) == ["before", "after"]
+
+
+async def test_a_server_that_has_become_a_standby_is_left_for_the_primary(
+    own_postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = own_postgres.database()
+    async with open_postgres_journal(database, lease_seconds=3600.0) as journal:
+        await append(journal, "before")
+        with own_postgres.as_a_standby():
+            own_postgres.execute(_END_THEM)
+            with pytest.raises(JournalUnusable, match="read-only"):
+                await journal.append(stream(), marked("x"), expected_version=1)
+        # The connections of meanwhile are alive, and would be read-only for ever.
+        await append(journal, "after")
+        assert await journal.holders.alive(journal.holders.own)
+        history = await journal.read(stream())
+
+    assert marks_of(history.events) == ["before", "after"]
+    assert "server closed the connection unexpectedly" in caplog.text
+
+
+_END_THEM = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = 'livery'
+"""
 
 
 async def test_a_server_that_stays_away_is_told_to_all(own_postgres: Postgres) -> None:
