@@ -49,8 +49,12 @@ class ClosedSessions(Generic[S]):
     async def note(self, session: S, at: Instant) -> None:
         """Know that a session was closed; the oldest goes when there are too many."""
         self._known.setdefault(session, at)
-        while len(self._known) > self.kept_max:
-            await self._forget(next(iter(self._known)))
+        try:
+            while len(self._known) > self.kept_max:
+                await self._forget(next(iter(self._known)))
+        except Fault as fault:
+            # This session is closed all the same, which is what its caller asked for.
+            log.warning("What is too much was not forgotten: %s", fault)
 
     async def forget_if_old(self, session: S) -> bool:
         """Forget a session that was closed long enough ago: its id is free again.
@@ -69,15 +73,22 @@ class ClosedSessions(Generic[S]):
         """Forget all that were closed long enough ago; the others are not looked up."""
         before = self.clock.now() - self.keep_seconds
         for session, at in tuple(self._known.items()):
-            if at <= before:
+            if at <= before and session in self._known:
+                # One that cannot be read must not keep the others for ever.
+                self._known.move_to_end(session)
                 await self.forget_if_old(session)
 
     async def _forget(self, session: S) -> None:
-        self._known.pop(session, None)
+        at = self._known.pop(session, None)
         try:
             await self.erase(session)
         except StreamMoved:
             log.info("Another process has forgotten session %s", session)
+        except BaseException:
+            # A later sweep tries again, and the others first.
+            if at is not None:
+                self._known.setdefault(session, at)
+            raise
 
 
 async def sweeping(

@@ -249,8 +249,14 @@ class ServedEpisodes:
             await ended.wait()
 
     async def _forget(self, key: str) -> None:
-        self._kept.pop(key, None)
-        await self._forget_stream(episode_stream(self.run_episode.run, key))
+        kept = self._kept.pop(key, None)
+        try:
+            await self._forget_stream(episode_stream(self.run_episode.run, key))
+        except BaseException:
+            # A later sweep tries again, and the others first.
+            if kept is not None:
+                self._kept.setdefault(key, kept)
+            raise
 
     async def _forget_stream(self, stream: Stream[Event]) -> None:
         journal = self.run_episode.journal
