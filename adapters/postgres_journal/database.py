@@ -15,6 +15,7 @@ import attrs
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 
 from ...ports.required.journal import JournalTooNew, JournalUnusable
 from .migrations import MIGRATIONS
@@ -62,10 +63,13 @@ class Database:
         Raises:
             JournalUnusable: The URL cannot be read.
         """
-        words = self._words()
-        host, port = words.get("host", ""), words.get("port", "")
+        words = _surroundings() | self._words()
+        host = words.get("host") or words.get("hostaddr", "")
+        port = words.get("port", "")
         place = f"{host}:{port}" if port and host else host or "localhost"
-        return f"PostgreSQL {place}, database {words.get('dbname', '')}"
+        # One that is not named has its user's name.
+        name = words.get("dbname") or words.get("user", "")
+        return f"PostgreSQL {place}, database {name}"
 
     def open_link(self) -> "Link":
         """Open a link.
@@ -255,6 +259,15 @@ class Link:
                 time.sleep(RECONNECT_PAUSE_SECONDS)
         self._lost_at = None
         return self._connection
+
+
+def _surroundings() -> dict[str, str]:
+    """What libpq takes where the URL says nothing: PGHOST and so on."""
+    return {
+        one.keyword.decode(): one.val.decode(errors="replace")
+        for one in Conninfo.get_defaults()
+        if one.val is not None and one.val != one.compiled
+    }
 
 
 def _settings() -> sql.Composed:

@@ -55,6 +55,46 @@ async def test_a_server_that_is_not_there_is_told(postgres: Postgres) -> None:
     assert "[journal]" in fault.advice
 
 
+@pytest.mark.parametrize(
+    ("url", "where"),
+    [
+        ("", "db.internal:6543, database jobs"),
+        ("postgresql://me@other:1/", "other:1, database jobs"),
+        ("postgresql:///mine?hostaddr=10.0.0.1", "db.internal:6543, database mine"),
+    ],
+)
+async def test_the_place_is_told_that_the_variables_name(
+    url: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = {
+        "PGHOST": "db.internal",
+        "PGPORT": "6543",
+        "PGDATABASE": "jobs",
+        "PGPASSWORD": "secret",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    assert Database(url=url).where == f"PostgreSQL {where}"
+
+
+async def test_the_place_is_told_where_little_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("PGHOST", "PGPORT", "PGDATABASE"):
+        monkeypatch.delenv(name, raising=False)
+
+    named = [
+        Database(url=url).where
+        for url in ("postgresql://me@", "hostaddr=10.0.0.1 port=1 dbname=mine")
+    ]
+
+    assert named == [
+        "PostgreSQL localhost, database me",
+        "PostgreSQL 10.0.0.1:1, database mine",
+    ]
+
+
 async def test_a_newer_schema_is_left_as_it_is(postgres: Postgres) -> None:
     database = postgres.database()
     async with open_postgres_journal(database) as journal:
