@@ -48,7 +48,9 @@ class AwaitElsewhere:
         take = TakePlace(
             ticket=Ticket(session), holder=self.holders.own, at=self.clock.now()
         )
-        taken = await carry_out(self.journal, stream, DECIDER, take)
+        # Cut off in between, it would be noted for as long as this worker lives.
+        with anyio.CancelScope(shield=True):
+            taken = await carry_out(self.journal, stream, DECIDER, take)
         try:
             yield
         finally:

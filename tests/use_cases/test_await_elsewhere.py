@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who waits at another worker is known, for as long as that worker lives."""
 
+from collections.abc import Sequence
+from typing import TypeVar
+
+import anyio
 import pytest
 
 from livery.adapters.holders.memory import MemoryHolders
@@ -13,6 +17,7 @@ from livery.ports.required.journal import JournalUnusable, Stream
 
 pytestmark = pytest.mark.anyio
 
+E = TypeVar("E")
 SESSION = AgentSessionId("s/1")
 
 
@@ -35,6 +40,37 @@ async def test_a_wait_is_known_to_the_others_until_it_is_over() -> None:
     after = await one.is_awaited(SESSION)
 
     assert (there, here, other, after) == (True, False, False, False)
+    assert await journal.open_streams(CATEGORY) == ()
+
+
+async def test_a_wait_that_is_cut_off_while_it_is_noted_leaves_nothing() -> None:
+    """A database writes what it has in hand, and tells of the cancellation then."""
+    written, told = anyio.Event(), anyio.Event()
+
+    class Slow(MemoryJournal):
+        async def append(
+            self, stream: Stream[E], events: Sequence[E], *, expected_version: int
+        ) -> int:
+            version = await MemoryJournal.append(
+                self, stream, events, expected_version=expected_version
+            )
+            written.set()
+            await told.wait()
+            return version
+
+    journal = Slow()
+
+    async def wait() -> None:
+        async with at(journal, "one").waiting(SESSION):
+            await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        await written.wait()
+        group.cancel_scope.cancel()
+        told.set()
+
+    assert not await at(journal, "two", "one").is_awaited(SESSION)
     assert await journal.open_streams(CATEGORY) == ()
 
 
