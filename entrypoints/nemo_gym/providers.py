@@ -6,7 +6,7 @@ configuration. Nothing here imports NeMo Gym before that.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
 import attrs
 
@@ -76,8 +76,7 @@ def agent_sandbox(
     from ...adapters.agent_sandbox import open_agent_sandbox
     from .agent_blocks import SHELL, AgentBlocks, AgentConnectionBlock, to_options
 
-    shell = {"exec_shell": SHELL}
-    given = {**blocks, "exec": {**shell, **(blocks.get("exec") or {})}}
+    given = {**blocks, "exec": _laid_over({"exec_shell": SHELL}, blocks.get("exec"))}
     read, connection = read_blocks(
         name, AgentBlocks, given, connection=AgentConnectionBlock
     )
@@ -138,6 +137,13 @@ def _of_ours(
         probe=read.probe,
         operations=read.operations,
     ).make()
+
+
+def _laid_over(before: Mapping[str, object], block: object) -> object:
+    """Return what a block says over what is so without it; what is no table stays it."""
+    if not isinstance(block, Mapping | None):
+        return block
+    return {**before, **cast("Mapping[str, object]", block or {})}
 
 
 def _found(name: str, kind: str) -> ProviderPlugIn:

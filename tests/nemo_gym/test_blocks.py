@@ -16,7 +16,7 @@ from livery.entrypoints.built_in import DockerOptions
 from livery.entrypoints.nemo_gym import providers
 from livery.entrypoints.nemo_gym.blocks import Blocks, read_blocks
 from livery.entrypoints.nemo_gym.clashes import GROUP, name_clashes
-from livery.entrypoints.nemo_gym.providers import livery_docker
+from livery.entrypoints.nemo_gym.providers import agent_sandbox, livery_docker
 
 from ..entrypoints.command_lines import Livery
 from ..plug_ins.conftest import Install, installed, livery, state
@@ -75,6 +75,17 @@ def test_every_mistake_of_all_blocks_is_told_at_once_with_its_path() -> None:
     assert 'create.network: wants "default" or "none"' in text
     assert "exec.default_timeout_s: wants a number, found '180'" in text
     assert "opertions: is unknown; did you mean operations?" in text
+
+
+def test_a_block_that_is_no_table_is_told_with_the_other_mistakes() -> None:
+    with pytest.raises(ValueError, match="agent_sandbox cannot be used") as raised:
+        agent_sandbox(
+            exec="/bin/sh",  # type: ignore[arg-type]
+            create={"ttl_s": 0},
+        )
+
+    assert "exec: wants" in str(raised.value)
+    assert "create.ttl_s: wants" in str(raised.value)
 
 
 def test_a_library_that_is_missing_is_told_with_the_extra_that_brings_it(
