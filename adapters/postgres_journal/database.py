@@ -333,7 +333,7 @@ _SAID: Final = {
         "See what the server is busy with (pg_stat_activity), and try again.",
     ),
     "57014": (
-        f"it has not answered within {STATEMENT_SECONDS_MAX} s",
+        f"a statement was cancelled, after {STATEMENT_SECONDS_MAX} s or by hand",
         "See what the server is busy with (pg_stat_activity), and try again.",
     ),
 }

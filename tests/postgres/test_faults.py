@@ -245,6 +245,21 @@ _END_THEM = """
 """
 
 
+async def test_a_statement_that_is_cancelled_is_told_as_that(
+    postgres: Postgres,
+) -> None:
+    link = postgres.database().open_link()
+    try:
+        with pytest.raises(JournalUnusable, match="cancelled, after 30 s or by hand"):
+            link.run(
+                lambda it: it.execute("SELECT pg_cancel_backend(pg_backend_pid())"),
+                changes=True,
+            )
+        assert link.run(lambda it: it.execute("SELECT 1"), changes=True).fetchall()
+    finally:
+        link.close()
+
+
 async def test_a_server_that_stays_away_is_told_to_all(own_postgres: Postgres) -> None:
     database = attrs.evolve(own_postgres.database(), patience_seconds=1.0)
     async with open_postgres_journal(database, lease_seconds=3600.0) as journal:
