@@ -49,14 +49,15 @@ class AwaitElsewhere:
             ticket=Ticket(session), holder=self.holders.own, at=self.clock.now()
         )
         # Cut off in between, it would be noted for as long as this worker lives.
+        version = 0
         with anyio.CancelScope(shield=True):
-            taken = await carry_out(self.journal, stream, DECIDER, take)
+            version = (await carry_out(self.journal, stream, DECIDER, take)).version
         try:
             yield
         finally:
             with anyio.CancelScope(shield=True):
                 try:
-                    await self.journal.forget(stream, expected_version=taken.version)
+                    await self.journal.forget(stream, expected_version=version)
                 except StreamMoved:
                     log.debug("Another wait of session %s was over first", session)
                 except Fault as fault:
