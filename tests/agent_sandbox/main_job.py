@@ -81,9 +81,14 @@ class MainJob:
         return [claim["metadata"]["name"] for claim in self._cluster.do("claims")]
 
     def kill(self, running: "subprocess.Popen[bytes]", *, seconds: float) -> None:
-        """Kill the command as soon as it has claims and so many seconds have passed."""
+        """Kill the command as soon as its episodes have claims, and so many seconds
+        have passed.
+
+        Before that it has the claim of its check alone, and nothing to go on with.
+        """
         until = time.monotonic() + seconds
-        self._cluster.until(lambda: bool(self.claims()))
+        begun = self.out / "run.json"
+        self._cluster.until(lambda: begun.exists() and bool(self.claims()))
         time.sleep(max(0.0, until - time.monotonic()))
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
