@@ -45,6 +45,12 @@ elif command -v nc >/dev/null; then
     # An nc without -u is helped out by another sender of datagrams.
     echo q | nc -u -w 1 HOST PORT || timeout 2 tftp -g -r q -l /dev/null HOST PORT
     echo q | nc -w 1 HOST PORT
+elif command -v perl >/dev/null; then
+    perl -MIO::Socket::INET -e 'for (qw(udp tcp)) {
+        my $way = IO::Socket::INET->new(
+            Proto => $_, PeerAddr => $ARGV[0], PeerPort => $ARGV[1], Timeout => 2);
+        print $way "q" if $way;
+    }' HOST PORT
 fi
 getent hosts canary.test
 nslookup canary.test HOST
