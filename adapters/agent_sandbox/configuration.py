@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from ...ports.required.sandbox_provider import Capability, SpecRefused
-from ..http_client import Patience
+from ..http_client import Patience, names_a_place
 from .connections import ConnectionConfig, Mode
 from .hands import HandsConfig
 from .kubernetes_package import ClusterAddress
@@ -82,12 +82,4 @@ def check_config(config: AgentSandboxConfig) -> None:
 
 
 def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return (
-            parts.scheme in {"http", "https"}
-            and bool(parts.hostname)
-            and parts.port != 0
-        )
-    except ValueError:
-        return False
+    return names_a_place(text) and urlsplit(text).scheme in {"http", "https"}

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A resources server as the environment sees it."""
 
-import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -17,6 +16,7 @@ from ...domain.failures import (
 )
 from ...domain.resources_sessions import ResourcesSessionId
 from ...domain.tasks import EpisodeId, Task
+from ...ports.provided.json_texts import finite
 from ...ports.required.harness import ToolAccess, ToolTransport
 from ...ports.required.participants import Lent, TaskState, Turn
 from .asking import GymServer, Jar, Reply, Step
@@ -49,15 +49,6 @@ def _is_reserved(key: str) -> bool:
         "ng_perf",
         "ng_model_call_capture",
     )
-
-
-def _is_number(value: Json) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
 
 
 @attrs.frozen(kw_only=True)
@@ -151,7 +142,7 @@ class HttpResources:
             cookies=self._jars.get(session),
             headers=headers,
         )
-        if not _is_number(reply.body.get("reward")):
+        if finite(reply.body.get("reward")) is None:
             raise _VERIFY.failed("its answer has no reward", terminal=True)
         return {k: v for k, v in reply.body.items() if not _is_reserved(k)}
 

@@ -5,7 +5,7 @@ It follows no redirect, reads no proxy from the environment, keeps no idle
 connection longer than servers do, and asks again only what can be asked again.
 """
 
-from .addresses import base_url
+from .addresses import base_url, names_a_place
 from .client import HttpClient, HttpFailed, KeepAliveTooLong, open_http_client
 from .retries import Delivery, Patience
 
@@ -16,5 +16,6 @@ __all__ = [
     "KeepAliveTooLong",
     "Patience",
     "base_url",
+    "names_a_place",
     "open_http_client",
 ]

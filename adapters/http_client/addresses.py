@@ -3,6 +3,7 @@
 
 import ipaddress
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -35,6 +36,15 @@ def base_url(host: str, port: int, *, scheme: str = "http") -> str:
     if not bare or any(letter in bare for letter in "/?#@[] "):
         raise BadAddress(host, port, "a name or an address alone is wanted")
     return f"{scheme}://{bare}:{port}"
+
+
+def names_a_place(url: str) -> bool:
+    """Tell whether a URL names a host, and no port that is none."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _ipv6(bare: str, host: str, port: int) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from ...ports.required.sandbox import Endpoint
-from ..http_client import HttpClient
+from ..http_client import HttpClient, names_a_place
 from .execd import TOKEN_HEADER, Execd
 from .lifecycle import KEY_HEADER, Lifecycle
 
@@ -56,7 +56,7 @@ class Places:
             scheme = self.scheme
         address = found.address.rstrip("/")
         url = address if "://" in address else f"{scheme}://{address}"
-        if not _is_address(url):
+        if not names_a_place(url):
             raise self.lifecycle.unreachable(
                 f"it tells {found.address!r} for port {port} of sandbox {sandbox_id},"
                 " which is no address"
@@ -69,11 +69,3 @@ class Places:
 
 def _with(headers: Mapping[str, str], token: str) -> dict[str, str]:
     return {**headers, **({TOKEN_HEADER: token} if token else {})}
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False

@@ -7,7 +7,6 @@ truth about what a run still owes.
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
@@ -18,6 +17,7 @@ from ...domain.digests import Json
 from ...domain.failures import FailureKind
 from ...domain.rollouts import Record, RecordKind
 from ...domain.tasks import BadName, EpisodeId, TaskId
+from ...ports.provided.json_texts import finite
 from ...ports.required.faults import Fault
 from .faults import unusable
 
@@ -118,7 +118,7 @@ def _of_result(episode: EpisodeId, task: TaskId, result: Mapping[str, Any]) -> R
     reward = result.get("reward")
     if isinstance(reward, bool) or not isinstance(reward, int | float):
         raise ValueError("result.reward is no number")
-    measured = _finite(reward)
+    measured = finite(reward)
     if measured is None:
         raise ValueError("result.reward is not finite, or too large")
     kind = RecordKind.PASSED if measured >= FULL_REWARD else RecordKind.FAILED
@@ -159,19 +159,8 @@ def _of_failure(episode: EpisodeId, task: TaskId, failure: Mapping[str, Any]) ->
 
 def _seconds(result: Mapping[str, Any]) -> Mapping[str, float]:
     stages = _ours(result, "seconds").items()
-    times = {stage: _finite(time) for stage, time in stages}
+    times = {stage: finite(time) for stage, time in stages}
     return {stage: time for stage, time in times.items() if time is not None}
-
-
-def _finite(value: object) -> float | None:
-    """Return a number; None for what is none, no finite one, or too large for one."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _failure_kind(table: Mapping[str, Any], place: str) -> FailureKind | None:

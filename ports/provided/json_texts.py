@@ -39,6 +39,17 @@ def from_json(text: str | bytes) -> Json:
     return cast("Json", found)
 
 
+def finite(value: object) -> float | None:
+    """Return a value as a number; None for what is none, not finite, or too large."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
 def no_number(word: str) -> object:
     """Refuse a word that Python's reader takes for a number; raises `ValueError`."""
     raise ValueError(f"{word} is not JSON")

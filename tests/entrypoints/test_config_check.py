@@ -182,6 +182,21 @@ def test_what_the_command_line_or_the_tasks_still_say_is_not_missed(
     assert livery("config", "check").status == 0
 
 
+def checked_without(
+    library: str, text: str, folder: Path
+) -> "subprocess.CompletedProcess[str]":
+    """Check a settings file where a library is not installed."""
+    (folder / "livery.toml").write_text(text)
+    without = f"import sys; sys.modules[{library!r}] = None; "
+    return subprocess.run(
+        [sys.executable, "-c", without + PROGRAM, "config", "check"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+    )
+
+
 @pytest.mark.parametrize(
     ("library", "text", "told"),
     [
@@ -222,16 +237,7 @@ def test_what_the_command_line_or_the_tasks_still_say_is_not_missed(
 def test_an_extra_that_the_settings_need_and_is_not_installed_is_found(
     library: str, text: str, told: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "livery.toml").write_text(text)
-    without = f"import sys; sys.modules[{library!r}] = None; "
-
-    ended = subprocess.run(
-        [sys.executable, "-c", without + PROGRAM, "config", "check"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-    )
+    ended = checked_without(library, text, tmp_path)
 
     assert ended.returncode == 2, ended.stdout
     assert f"  {told}" in ended.stderr
@@ -241,15 +247,6 @@ def test_an_extra_that_the_settings_need_and_is_not_installed_is_found(
 def test_an_extra_that_nothing_needs_is_not_missed(
     library: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "livery.toml").write_text('[run]\nharness = "nop"\n')
-    without = f"import sys; sys.modules[{library!r}] = None; "
-
-    ended = subprocess.run(
-        [sys.executable, "-c", without + PROGRAM, "config", "check"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-    )
+    ended = checked_without(library, '[run]\nharness = "nop"\n', tmp_path)
 
     assert ended.returncode == 0, ended.stderr

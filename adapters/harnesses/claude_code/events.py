@@ -2,12 +2,12 @@
 """Looking into events that anybody may have written: each look has a default."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from ....domain.digests import Json
+from ....ports.provided.json_texts import finite
 from .stream import Event, clean
 
 NOTHING: Final[Mapping[str, Json]] = {}
@@ -41,14 +41,8 @@ def whole_at(event: Mapping[str, Json], key: str) -> int | None:
 
 def number_at(event: Mapping[str, Json], key: str) -> float | None:
     """Return the number, 0 or more, under a key."""
-    value = event.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) and number >= 0 else None
+    number = finite(event.get(key))
+    return number if number is not None and number >= 0 else None
 
 
 def time_of(event: Event) -> float | None:

@@ -6,13 +6,13 @@ events of a kind that nobody knows yet. A complete event is never lost.
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias, cast
 
 import attrs
 
 from ....domain.digests import Json
+from ....ports.provided.json_texts import no_number, to_number
 from ....ports.required.sandbox import Output
 
 Event: TypeAlias = Mapping[str, Json]
@@ -130,19 +130,10 @@ def _event(line: bytes) -> Event | None:
     try:
         found: object = json.loads(
             line.decode("utf-8", "replace"),
-            parse_constant=_no_number,
-            parse_float=_finite,
+            parse_constant=no_number,
+            parse_float=to_number,
         )
     except (ValueError, RecursionError):
         return None
     # JSON knows text keys alone.
     return cast("Event", found) if isinstance(found, dict) else None
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    return number if math.isfinite(number) else _no_number(text)
-
-
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number of JSON")
