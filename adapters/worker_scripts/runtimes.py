@@ -115,6 +115,10 @@ def abandon(words: dict[str, object]) -> dict[str, object]:
     if not os.path.isdir(place.folder):
         return {"state": "abandoned"}
     with Lock(place):
+        if not words["keeps_parts"] and place.stager() is None:
+            # It was cleared when it was refused; parts on their way came after that.
+            place.clear()
+            return {"state": "abandoned"}
         place.check_claim()
         if words["keeps_parts"]:
             os.unlink(place.claim)

@@ -4,8 +4,10 @@
 import json
 import os
 import time
+from collections.abc import AsyncIterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import attrs
@@ -39,6 +41,7 @@ from livery.ports.required.sandbox import (
     SandboxLost,
 )
 
+from ..environment_server.good_partners import eventually
 from .registry import NAME, VERSION, program_text
 from .sandboxes import (
     WANTED,
@@ -376,6 +379,35 @@ async def test_parts_that_are_damaged_are_never_installed(tmp_path: Path) -> Non
             await install(Unsteady(sandbox, turn), WANTED, stager=ANNA)  # type: ignore[arg-type]
 
         assert left_in(sandbox) == ["lock"]
+
+
+async def test_a_part_on_its_way_when_others_are_refused_is_not_left(
+    tmp_path: Path,
+) -> None:
+    async with host_in(tmp_path) as host:
+        sandbox, install = await host.sandbox(), host.install()
+
+        with pytest.raises(RuntimeRejected):
+            await install(LateParts(sandbox, damaged), WANTED, stager=ANNA)  # type: ignore[arg-type]
+
+        assert left_in(sandbox) == ["lock"]
+
+
+def damaged(path: str, content: bytes) -> bytes:
+    return bytes(len(content)) if path.endswith("/000001") else content
+
+
+class LateParts(Unsteady):
+    """A sandbox where one part arrives just after all others were cleared away."""
+
+    async def put(self, path: str, chunks: AsyncIterable[bytes], **words: Any) -> None:
+        if path.endswith("/000002"):
+            with anyio.CancelScope(shield=True):
+                await eventually(lambda: not Path(path).parent.exists())
+                Path(path).parent.mkdir(mode=0o700)
+                await super().put(path, chunks, **words)
+        else:
+            await super().put(path, chunks, **words)
 
 
 async def test_a_program_of_another_version_is_never_installed(tmp_path: Path) -> None:

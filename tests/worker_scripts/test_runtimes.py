@@ -235,6 +235,19 @@ def test_damaged_parts_leave_nothing(
     assert os.listdir(script.place) == ["lock"]
 
 
+def test_parts_that_come_after_the_refusal_are_cleared_too(script: Script) -> None:
+    script.packed = script.packed[: CHUNK // 2] + bytes(len(script.packed))
+    parts = script.ask("begin")["parts"]
+    script.send(parts)
+    assert script.ask("unpack")["state"] == "damaged"
+
+    os.mkdir(parts, 0o700)
+    script.send(parts, without=frozenset({0}))
+    script.ask("abandon")
+
+    assert os.listdir(script.place) == ["lock"]
+
+
 @pytest.mark.parametrize("words", [{"size": 100}, {"offset": 7}])
 def test_another_place_than_the_programs_is_never_run(
     script: Script, words: dict[str, Any]
