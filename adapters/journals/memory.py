@@ -60,12 +60,12 @@ class MemoryJournal:
         )
 
     async def moved(self, stream: Stream[E], *, after: int) -> int:
-        """Wait until the stream is past version `after`, and return its version."""
+        """Wait until the stream is not at version `after`, and return its version."""
         await checkpoint()
         name = _name(stream)
         with self._waiting.at(name) as waiter:
             version = len(self._streams.get(name, ()))
-            while version <= after:
+            while version == after:
                 version = await waiter.next_version()
         return version
 
@@ -78,6 +78,7 @@ class MemoryJournal:
         await checkpoint()
         self._check(stream, expected_version)
         self._streams.pop(_name(stream), None)
+        self._waiting.tell(_name(stream), 0)
 
     def _check(self, stream: Stream[E], expected: int) -> None:
         found = len(self._streams.get(_name(stream), ()))

@@ -92,20 +92,25 @@ class SqliteJournal(DatabaseJournal[Connection, Connection]):
     written: "Written"
 
     async def moved(self, stream: Stream[E], *, after: int) -> int:
-        """Wait until the stream is past version `after`, and return its version."""
+        """Wait until the stream is not at version `after`, and return its version."""
         name = name_of(stream)
         with self.waiting.at(name) as waiter:
             # What this process wrote last is not looked up again: if another one was
             # here since, the lookout finds that, as it finds what comes later.
             version = after
             if self.written.version(name) != after:
-                version = await self._read(
-                    lambda connection: self.reader.version(connection, name)
-                )
-            while version <= after:
+                version = await self._version(name)
+            while version == after:
                 self.lookout.look_soon()
                 version = await waiter.next_version()
+                if version < after:  # Forgotten, or looked at before it was written.
+                    version = await self._version(name)
         return version
+
+    async def _version(self, name: Name) -> int:
+        return await self._read(
+            lambda connection: self.reader.version(connection, name)
+        )
 
 
 @attrs.frozen

@@ -81,6 +81,8 @@ class Reader:
     ) -> "Looked":
         """Return where streams stand, unless nothing was written since the last look.
 
+        That is 0 where there is none.
+
         That says nothing of `newcomers` among them, which no look was at before.
         """
         (outside,) = connection.execute("PRAGMA data_version").fetchone()
@@ -116,7 +118,9 @@ _SQL_OPEN: Final = """
 _SQL_VERSION: Final = "SELECT version FROM streams WHERE category = ? AND key = ?"
 # CROSS JOIN keeps SQLite from scanning the streams for the names.
 _SQL_VERSIONS: Final = """
-    SELECT json_group_array(json_array(streams.category, streams.key, version))
-    FROM json_each(?) AS wanted CROSS JOIN streams
+    SELECT json_group_array(
+        json_array(wanted.value ->> 0, wanted.value ->> 1, coalesce(version, 0))
+    )
+    FROM json_each(?) AS wanted LEFT JOIN streams
     ON streams.category = wanted.value ->> 0 AND streams.key = wanted.value ->> 1
 """

@@ -18,7 +18,7 @@ from ...domain.claims import Holder
 from ...ports.required.journal import LeaseLost, Stream
 from ..journals.database_journal import DatabaseJournal
 from ..journals.database_thread import DatabaseThread
-from ..journals.waiting import Waiting
+from ..journals.waiting import Name, Waiting
 from ..journals.writes import Write, name_of
 from .database import Connection, Database, Link
 from .keeper import Keeper
@@ -106,16 +106,21 @@ class PostgresJournal(DatabaseJournal[Link, Connection]):
         return PostgresHolders(self.lease, self._alive)
 
     async def moved(self, stream: Stream[E], *, after: int) -> int:
-        """Wait until the stream is past version `after`, and return its version."""
+        """Wait until the stream is not at version `after`, and return its version."""
         name = name_of(stream)
         with self.waiting.at(name) as waiter:
-            looked = await self._read(
-                lambda connection: self.reader.versions(connection, (name,))
-            )
-            version = looked.versions[name]
-            while version <= after:
+            version = await self._version(name)
+            while version == after:
                 version = await waiter.next_version()
+                if version < after:  # Forgotten, or told before it was written.
+                    version = await self._version(name)
         return version
+
+    async def _version(self, name: Name) -> int:
+        looked = await self._read(
+            lambda connection: self.reader.versions(connection, (name,))
+        )
+        return looked.versions[name]
 
     async def belongs_to(self, owner: str, mark: str) -> tuple[str, str]:
         """Return whose journal it is, and their mark: the first who asked."""

@@ -10,7 +10,8 @@ sandbox, and one that never began is forbidden to begin, and told as cancelled.
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from itertools import count
 from typing import Final
 
 import anyio
@@ -124,6 +125,17 @@ class AgentSessions:
     _told: list[Callable[[AgentSessionId], None]] = attrs.field(
         factory=list[Callable[[AgentSessionId], None]], init=False
     )
+    _waits: Iterator[int] = attrs.field(factory=count, init=False)
+
+    @property
+    def elsewhere(self) -> AwaitElsewhere:
+        """Who waits at which worker."""
+        return AwaitElsewhere(
+            journal=self.journal,
+            clock=self.clock,
+            holders=self.holders,
+            numbers=self._waits,
+        )
 
     def tell_of_reopened(self, told: Callable[[AgentSessionId], None]) -> None:
         """Call `told` with each session that was seeded before and is open here now."""
@@ -279,13 +291,6 @@ class AgentSessions:
         raise AssertionError("the loop returns or raises")
 
     @property
-    def elsewhere(self) -> AwaitElsewhere:
-        """Who waits at which worker."""
-        return AwaitElsewhere(
-            journal=self.journal, clock=self.clock, holders=self.holders
-        )
-
-    @property
     def _lent(self) -> LentUses:
         return LentUses(journal=self.journal, clock=self.clock, session=self.standing)
 
@@ -338,16 +343,26 @@ class AgentSessions:
         """
         while (opened := self._open.get(session)) is not None:
             stream = agent_session_stream(session)
-            version = await self.journal.moved(stream, after=opened.standing.version)
+            known = opened.standing.version
+            version = await self.journal.moved(stream, after=known)
+            if version < known:  # Another closed it, and has forgotten it since.
+                opened.cancel()
+                await opened.reached.wait()
+                await self._let_drop(session, opened)
+                return
             if opened.standing.version < version:  # Not by what was done here alone.
                 await self.standing(session)
             state = opened.standing.state
             if state.phase is SessionPhase.CLOSING and opened.running is not None:
                 opened.cancel()
             if state.phase in (SessionPhase.CLOSED, SessionPhase.ABSENT):
-                if self._open.get(session) is opened and opened.reached.is_set():
-                    await self._drop(session)
+                await self._let_drop(session, opened)
                 return
+
+    async def _let_drop(self, session: AgentSessionId, opened: OpenSession) -> None:
+        """Let go of what is held, unless it is being set up or another has its place."""
+        if self._open.get(session) is opened and opened.reached.is_set():
+            await self._drop(session)
 
     async def adopt(self) -> tuple[AgentSessionId, ...]:
         """Have open sessions in care whose process died; return those sessions.

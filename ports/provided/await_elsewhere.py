@@ -8,8 +8,9 @@ that counts for nothing when its worker has died.
 """
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Final
 
 import anyio
@@ -36,6 +37,8 @@ class AwaitElsewhere:
     journal: Journal
     clock: Clock
     holders: Holders
+    numbers: Iterator[int] = attrs.field(factory=count)
+    """Of the waits of this process, of which several may be for one session."""
 
     @asynccontextmanager
     async def waiting(self, session: AgentSessionId) -> AsyncGenerator[None]:
@@ -44,7 +47,7 @@ class AwaitElsewhere:
         Raises:
             Fault: It could not be said.
         """
-        stream = _stream(session, self.holders.own)
+        stream = _stream(session, self.holders.own, next(self.numbers))
         take = TakePlace(
             ticket=Ticket(session), holder=self.holders.own, at=self.clock.now()
         )
@@ -59,7 +62,7 @@ class AwaitElsewhere:
                 try:
                     await self.journal.forget(stream, expected_version=version)
                 except StreamMoved:
-                    log.debug("Another wait of session %s was over first", session)
+                    log.debug("Others took this worker for dead, and forgot its wait")
                 except Fault as fault:
                     log.warning("A wait is noted beyond its end: %s", fault)
 
@@ -70,7 +73,7 @@ class AwaitElsewhere:
             Fault: Nobody can tell.
         """
         for key in await self.journal.open_streams(CATEGORY):
-            named, _, holder = key.rpartition("/")
+            named, holder, _ = key.rsplit("/", 2)
             if named != session or holder == self.holders.own:
                 continue
             stream = Stream[PlaceTaken](CATEGORY, key)
@@ -97,5 +100,5 @@ class AwaitElsewhere:
                 continue  # Another process has forgotten it.
 
 
-def _stream(session: AgentSessionId, holder: str) -> Stream[PlaceTaken]:
-    return Stream(CATEGORY, f"{session}/{holder}")
+def _stream(session: AgentSessionId, holder: str, number: int) -> Stream[PlaceTaken]:
+    return Stream(CATEGORY, f"{session}/{holder}/{number}")

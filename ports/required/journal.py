@@ -188,9 +188,11 @@ class Journal(Protocol):
         ...
 
     async def moved(self, stream: Stream[E], *, after: int) -> int:
-        """Wait until the stream is past version `after`, and return its version.
+        """Wait until the stream is not at version `after`, and return its version.
 
-        Writers in other processes are noticed as well, within a second.
+        That is a later one; or an earlier one, which is 0 where there is no stream,
+        once it was forgotten. Writers in other processes are noticed as well, within
+        a second.
         """
         ...
 

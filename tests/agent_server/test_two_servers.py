@@ -3,29 +3,40 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import anyio
+import attrs
 import pytest
 
 from livery.adapters.holders.memory import MemoryHolders
 from livery.adapters.journals import MemoryJournal
+from livery.domain.agent_sessions import AgentSessionId
 from livery.domain.claims import Holder
+from livery.ports.provided.agent_sessions import agent_session_stream
+from livery.ports.required.journal import Stream
 
+from ..environment_server.good_partners import eventually
 from ..use_cases.outside import BreakableProvider
 from .scripted import HELLO, ScriptedHarness, Server, serving
 
 pytestmark = pytest.mark.anyio
 
+E = TypeVar("E")
 WAIT_SECONDS = 60.0
 FIRST, SECOND = Holder("first"), Holder("second")
 
 
 @asynccontextmanager
 async def two_servers(
-    harness: ScriptedHarness, provider: BreakableProvider, *, own: bool
+    harness: ScriptedHarness,
+    provider: BreakableProvider,
+    *,
+    own: bool,
+    journal: MemoryJournal | None = None,
 ) -> AsyncGenerator[tuple[Server, Server]]:
     """Serve twice over one journal; what the first runs is in the test's hands."""
-    journal = MemoryJournal()
+    journal = journal or MemoryJournal()
     first = serving(
         journal,
         own=own,
@@ -71,6 +82,37 @@ async def test_a_close_ends_at_once_what_another_server_runs(
 
     assert closed.status_code == 200
     assert statuses == ["cancelled"]
+
+
+@attrs.define
+class Deaf(MemoryJournal):
+    """A journal that tells nobody what was written until `hears` is set."""
+
+    hears: anyio.Event = attrs.field(factory=anyio.Event)
+
+    async def moved(self, stream: Stream[E], *, after: int) -> int:
+        await self.hears.wait()
+        return await MemoryJournal.moved(self, stream, after=after)
+
+
+async def test_a_session_that_was_closed_and_forgotten_meanwhile_is_let_go_of() -> None:
+    journal, stream = Deaf(), agent_session_stream(AgentSessionId("s1"))
+    harness, provider = ScriptedHarness(), BreakableProvider()
+    async with two_servers(harness, provider, own=False, journal=journal) as (
+        sleeps,
+        closes,
+    ):
+        await sleeps.seeded()
+        assert (await closes.close()).status_code == 200
+        standing = await journal.read(stream)
+        await journal.forget(stream, expected_version=standing.version)
+        held = sleeps.served.sessions.open_here
+
+        journal.hears.set()
+        await eventually(lambda: not sleeps.served.sessions.open_here)
+        await sleeps.seeded("s2")
+
+    assert held == ("s1",)
 
 
 async def test_a_server_that_stops_leaves_what_another_runs_to_that_one(

@@ -76,11 +76,15 @@ async def test_a_wait_that_is_cut_off_while_it_is_noted_leaves_nothing() -> None
 
 async def test_two_waits_of_one_worker_do_not_mind_each_other() -> None:
     journal = MemoryJournal()
-    one = at(journal, "one")
+    one, two = at(journal, "one"), at(journal, "two", "one")
 
-    async with one.waiting(SESSION), one.waiting(SESSION):
-        pass
+    first = one.waiting(SESSION)
+    await first.__aenter__()
+    async with one.waiting(SESSION):
+        await first.__aexit__(None, None, None)
+        awaited = await two.is_awaited(SESSION)
 
+    assert awaited
     assert await journal.open_streams(CATEGORY) == ()
 
 
