@@ -22,7 +22,8 @@ import psutil
 
 from livery.adapters.worlds.desk import DeskTasks
 
-from .servers import BUSY, Server, server, settings
+from .served_process import Server, server, settings
+from .servers import BUSY
 
 AT_ONCE = 1000
 CONCURRENCY = 1024
