@@ -95,15 +95,17 @@ class Listener:
             self._try_again(self.database.unusable(lost))
             return
         while (heard := connection.notifies()) is not None:
-            self._tell(heard.extra.decode())
+            self._tell(heard.extra)
 
-    def _tell(self, heard: str) -> None:
-        parts = heard.split("\n", _PARTS - 1)
-        if len(parts) < _PARTS:
-            self._look()  # The name was too long to be told.
+    def _tell(self, heard: bytes) -> None:
+        """Tell who waits; anybody who may connect to the database can say anything."""
+        try:
+            version, category, key = heard.decode().split("\n", _PARTS - 1)
+            told = int(version)
+        except ValueError:
+            self._look()  # The name was too long to be told, or it is no word of ours.
             return
-        version, category, key = parts
-        self.waiting.tell((category, key), int(version))
+        self.waiting.tell((category, key), told)
 
     def _try_again(self, why: Exception) -> None:
         if self._closed:

@@ -192,6 +192,35 @@ async def test_a_waiter_hears_of_a_name_that_no_notification_carries(
     assert heard == [1]
 
 
+@pytest.mark.parametrize(
+    "said", ["", "nonsense", "x\ny\nz", "7\nz", "-1\nclaims\nclaim-1"]
+)
+async def test_what_others_say_on_the_channel_harms_nobody(
+    postgres: Postgres, said: str
+) -> None:
+    database = postgres.database()
+    async with (
+        open_postgres_journal(database) as mine,
+        open_postgres_journal(database) as other,
+    ):
+        heard: list[int] = []
+
+        async def wait() -> None:
+            heard.append(await mine.moved(stream(), after=0))
+
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with anyio.create_task_group() as group:
+                group.start_soon(wait)
+                await anyio.wait_all_tasks_blocked()
+                with database.connect() as connection:
+                    connection.execute(
+                        "SELECT pg_notify(%s, %s)", (database.schema, said)
+                    )
+                await append(other, "one")
+
+    assert heard == [1]
+
+
 async def test_a_server_that_was_away_is_gone_on_with(
     own_postgres: Postgres,
 ) -> None:
