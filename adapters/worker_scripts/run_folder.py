@@ -30,7 +30,7 @@ from .processes import (
     send,
     stop_and_kill,
 )
-from .spool import join
+from .spool import kept_of
 
 STOP = "stop"
 """The file by which whoever asks for the end of a run says so before any signal."""
@@ -182,7 +182,7 @@ def _end_survivors(folder: str) -> dict[str, object]:
         left = _survivors(mark)
     bytes_max = cast("int", request["output_bytes_max"])
     kept = {
-        name: list(join(os.path.join(folder, name), bytes_max))
+        name: list(kept_of(os.path.join(folder, name), bytes_max)[0])
         for name in ("stdout", "stderr")
     }
     return {"ended": len(ended - left), "alive": sorted(left), "kept": kept}

@@ -9,7 +9,9 @@ also when it was killed.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from typing import NamedTuple
 
 COPY_BYTES = 256 * 1024
@@ -86,13 +88,26 @@ class Spool:
             self._file = -1
 
 
+def kept_of(path: str, bytes_max: int) -> tuple[Kept, str]:
+    """Join the output `path`, and tell what is kept and what is wrong with it."""
+    try:
+        return join(path, bytes_max), ""
+    except OSError as fault:
+        return Kept(0, 0), fault.strerror or str(fault)
+
+
 def join(path: str, bytes_max: int) -> Kept:
     """Make the file `path` of its parts, and tell what it holds of the output.
 
     Where the disk has no room for both, the beginning alone is kept.
+
+    Raises:
+        OSError: What is in their places is none of ours, or they cannot be had.
     """
     head_path = path + ".head"
     tails = _tails(path)
+    for one in (path, head_path, *tails):
+        _check_ours(one)
     if os.path.exists(head_path):
         try:
             _join_parts(path, head_path, tails, bytes_max // 2)
@@ -102,6 +117,16 @@ def join(path: str, bytes_max: int) -> Kept:
     size = os.path.getsize(path) if os.path.exists(path) else 0
     head = min(size, (bytes_max + 1) // 2)
     return Kept(head, size - head)
+
+
+def _check_ours(path: str) -> None:
+    """Refuse what the command has put there: to open a pipe, say, may never end."""
+    try:
+        seen = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(seen.st_mode):
+        raise OSError(errno.EINVAL, "what stands where it was kept is no file", path)
 
 
 def _join_parts(path: str, head_path: str, tails: list[str], tail_max: int) -> None:
@@ -134,7 +159,8 @@ def _unlink_all(paths: list[str]) -> None:
 
 
 def _copy(path: str, target: int, begin: int) -> None:
-    source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    source = os.open(path, flags)
     try:
         os.lseek(source, begin, os.SEEK_SET)
         while True:

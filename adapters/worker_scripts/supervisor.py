@@ -35,7 +35,7 @@ from .processes import (
     wake_on_child,
 )
 from .run_request import Misused, open_stdin, read_request, to_program
-from .spool import Spool, join
+from .spool import Spool, kept_of
 from .watch import Watch
 
 READ_BYTES = 64 * 1024
@@ -222,14 +222,15 @@ def _run(folder: str, request: dict[str, object]) -> dict[str, object]:
         outlets.close()
     receipt["seconds"] = time.monotonic() - begun
     receipt["outputs"] = {
-        name: {
-            "size": spool.size,
-            "kept": list(join(os.path.join(folder, name), bytes_max)),
-            "fault": spool.fault,
-        }
+        name: _told_of(spool, os.path.join(folder, name), bytes_max)
         for name, spool in zip(OUTPUTS, outlets.spools)
     }
     return receipt
+
+
+def _told_of(spool: Spool, path: str, bytes_max: int) -> dict[str, object]:
+    kept, fault = kept_of(path, bytes_max)
+    return {"size": spool.size, "kept": list(kept), "fault": spool.fault or fault}
 
 
 def _run_command(

@@ -84,6 +84,8 @@ _NOT_COLLECTED: Final = (
     SandboxFailed,
     SandboxLost,
 )
+_NO_OUTPUT: Final = (FileMissing, FileForbidden, NotAFile, PathRefused)
+"""What the run put where its output was kept, or made of it, is its own doing."""
 
 
 @attrs.frozen(kw_only=True)
@@ -341,7 +343,7 @@ class ActivateHarness:
         opened = session.output(_run_id(attempt), stream)
         try:
             kept = await self._kept(attempt, f"{stream}.log", opened)
-        except FileMissing:
+        except _NO_OUTPUT:
             return Output(size=size)
         return attrs.evolve(kept, size=size)
 

@@ -3,6 +3,7 @@
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livery.adapters.worker_scripts.capture import Capture
-from livery.adapters.worker_scripts.spool import Spool, join
+from livery.adapters.worker_scripts.spool import Spool, join, kept_of
 
 feeds = st.lists(st.binary(max_size=50), max_size=40)
 bounds = st.integers(0, 60)
@@ -118,3 +119,24 @@ def test_joining_what_is_joined_or_never_was_changes_nothing(
         path.write_bytes(b"01234")
 
     assert join(str(path), 100) == ((5, 0) if present else (0, 0))
+
+
+@pytest.mark.parametrize("name", ["out", "out.head", "out.tail.000000004"])
+@pytest.mark.parametrize(
+    "plant",
+    [os.mkfifo, os.mkdir, lambda path: os.symlink(path, path)],
+    ids=["a pipe", "a folder", "a link"],
+)
+def test_what_the_command_put_in_the_place_of_a_part_is_told_and_not_opened(
+    tmp_path: Path, name: str, plant: Callable[[Path], None]
+) -> None:
+    spool = Spool(str(tmp_path / "out"), 8)
+    spool.feed(b"beginning and end")
+    spool.close()
+    (tmp_path / name).unlink(missing_ok=True)
+    plant(tmp_path / name)
+
+    kept, fault = kept_of(str(tmp_path / "out"), 8)
+
+    assert kept == (0, 0)
+    assert fault == "what stands where it was kept is no file"
