@@ -32,10 +32,14 @@ from .processes import (
 )
 from .spool import kept_of
 
+STARTED = "started.json"
 STOP = "stop"
 """The file by which whoever asks for the end of a run says so before any signal."""
 RECEIPT_ROOM_BYTES = 8192
 """Written at the start, so that the end can be told on a full disk."""
+
+REMOVED_SECONDS = 30.0
+"""How long a run may take to end once its folder was removed."""
 
 STOPPED = "T"
 
@@ -140,7 +144,7 @@ def mark_of(request: dict[str, object]) -> bytes:
 
 def supervisor_of(folder: str) -> int:
     """Return the process id of the supervisor that lives, 0 for none."""
-    started = read(folder, "started.json")
+    started = read(folder, STARTED)
     if started is None or started["boot_id"] != boot_id():
         return 0
     pid = cast("int", started["pid"])
@@ -218,7 +222,11 @@ def stop(folder: str, wait_seconds: float) -> dict[str, object]:
 
 
 def forbid(folder: str) -> dict[str, object]:
-    """Take the name, so that the run can never start; tell how it stands."""
+    """Take the name, so that the run can never start; tell how it stands.
+
+    Raises:
+        OSError: The name could not be taken, or a run of it goes on without a folder.
+    """
     if not os.path.isdir(folder):
         fresh = prepare(folder)
         try:
@@ -229,4 +237,35 @@ def forbid(folder: str) -> dict[str, object]:
         except OSError:
             discard(fresh)
             raise
-    return state_of(folder)
+    found = state_of(folder)
+    if found["state"] == "forbidden":
+        _see_none_without_folder(folder)
+    return found
+
+
+def _see_none_without_folder(folder: str) -> None:
+    """Wait for whoever supervises under this name, and has no folder any more.
+
+    A command may have removed it, and would seem never to have begun. Its supervisor
+    notices and ends it; and one that comes too late for the name goes by itself.
+    """
+    until = time.monotonic() + REMOVED_SECONDS
+    while left := _launched(folder):
+        if time.monotonic() > until:
+            raise OSError(errno.EBUSY, "processes %s go on" % sorted(left), folder)
+        time.sleep(_PASS_SECONDS)
+
+
+def _launched(folder: str) -> set[int]:
+    """Return the processes that were started to supervise in `folder`."""
+    wanted = [b"launch", os.fsencode(folder)]
+    found: set[int] = set()
+    for pid, seen in process_table().items():
+        try:
+            with open("/proc/%d/cmdline" % pid, "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue  # It is gone, or none of ours.
+        if is_alive(seen) and words[-3:-1] == wanted:
+            found.add(pid)
+    return found

@@ -163,7 +163,7 @@ def _supervise(
             "boot_id": run_folder.boot_id(),
             "at": time.time(),
         }
-        run_folder.write(fresh, "started.json", json.dumps(started).encode())
+        run_folder.write(fresh, run_folder.STARTED, json.dumps(started).encode())
         run_folder.claim(folder, fresh)
     except run_folder.NameTaken:
         run_folder.discard(fresh)
@@ -197,6 +197,8 @@ def _write_receipt(folder: str, receipt: dict[str, object]) -> None:
     for _ in range(RECEIPT_TRIES_MAX):
         try:
             run_folder.write(folder, "receipt.json", json.dumps(receipt).encode())
+        except FileNotFoundError:
+            return  # The folder was removed.
         except OSError:
             time.sleep(RECEIPT_TRY_SECONDS)
         else:
@@ -286,6 +288,8 @@ def _await_end(
     folder: str, tree: Tree, watch: Watch, deadline: float
 ) -> tuple[str, str]:
     stop_file = os.path.join(folder, run_folder.STOP)
+    # Without it nobody finds this run any more, to stop it or to be told its end.
+    own = os.path.join(folder, run_folder.STARTED)
     tree.reap()
     while tree.leader_status is None:
         left = deadline - time.monotonic()
@@ -295,6 +299,8 @@ def _await_end(
             return "cancelled", "it was stopped"
         if _terms:
             return "cancelled", SENT_TERM
+        if not os.path.exists(own):
+            return "cancelled", "its folder was removed"
         cause = watch.cause()
         if cause:
             return "ended_early", cause

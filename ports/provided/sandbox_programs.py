@@ -18,10 +18,12 @@ from ..required.sandbox import (
     Ended,
     Exited,
     ExitUnknown,
+    FileForbidden,
     FileKind,
     FileMissing,
     Lost,
     NotStarted,
+    PathRefused,
     Sandbox,
     SandboxFailed,
     SandboxLost,
@@ -142,15 +144,27 @@ class SandboxProgram:
     async def installed(self) -> str:
         """Put the program down, unless this was done; return its path."""
         if self._path is None:
-            if self.found is None:
-                await self._check_python()
             digest = hashlib.sha256(self.text).hexdigest()[:16]
             path = f"{self.sandbox.scratch}/{self.name}-{digest}.py"
+            # First, for it makes the scratch folder where that was removed.
             await self.sandbox.put(
                 path, _once(self.text), size=len(self.text), mode=0o600
             )
+            if self.found is None:
+                await self._check_python()
             self._path = path
         return self._path
+
+    async def restore(self) -> None:
+        """See that the program lies where it was put, or is put there once more."""
+        if self._path is None:
+            return
+        try:
+            await self.sandbox.stat(self._path)
+        except FileMissing:
+            self._path = None
+        except (FileForbidden, PathRefused, SandboxFailed):
+            return  # The next question tells.
 
     async def _check_python(self) -> None:
         script = (
@@ -218,6 +232,10 @@ class SandboxProgram:
             found = await self.sandbox.stat(self.found)
         except FileMissing:
             return True
+        except PathRefused:
+            return (
+                False  # Where the sandbox is no machine of its own, it is the host's.
+            )
         return found.kind is not FileKind.FILE or not found.mode & EXECUTABLE
 
     def failed(

@@ -281,6 +281,8 @@ class SandboxSession:
                     raise await self._told(
                         question, fault, looks=not is_late
                     ) from fault
+                if isinstance(fault, Unreadable):
+                    await self._program.restore()
             await anyio.sleep(pause)
             pause = min(pause * 2, RETRY_SECONDS_MAX)
         raise AssertionError("the loop returns or raises")

@@ -76,9 +76,14 @@ class AnsweringSandbox:
         self.answers = answers
         self.file: FileStat | FileMissing = FileMissing("/usr/bin/python3.11")
         self.liveness = Liveness.RUNNING
+        self.programs: set[str] = set()
+        self.puts = 0
 
     async def stat(self, path: str) -> FileStat:
-        assert path == "/usr/bin/python3.11"
+        if path in self.programs:
+            return STANDS
+        if path != "/usr/bin/python3.11":
+            raise FileMissing(path)
         if isinstance(self.file, FileMissing):
             raise self.file
         return self.file
@@ -103,6 +108,8 @@ class AnsweringSandbox:
         mode: int = 0o644,
     ) -> None:
         assert size == sum([len(chunk) async for chunk in chunks])
+        self.programs.add(path)
+        self.puts += 1
 
     def access(self) -> SandboxAccess:
         return SandboxAccess(provider="answering", descriptor={}, workdir="/work")
@@ -167,6 +174,20 @@ async def test_what_cannot_be_read_is_asked_again_and_then_passed_on(
         await session.state(RUN)
 
     assert sandbox.questions == ["python", "status", "status", "python"]
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+async def test_a_program_that_was_removed_is_put_there_again(is_removed: bool) -> None:
+    session, sandbox = session_with(status=told(Exited(0), {"state": "running"}))
+    await session.state(RUN)
+    sandbox.answers["status"] = told(Exited(2))
+    if is_removed:
+        sandbox.programs.clear()
+
+    with pytest.raises(SandboxFailed):
+        await session.state(RUN)
+
+    assert sandbox.puts == 1 + is_removed
 
 
 BROKEN = told(Exited(1))

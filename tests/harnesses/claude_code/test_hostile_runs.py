@@ -3,12 +3,15 @@
 
 from pathlib import Path
 
+import anyio
 import pytest
 
 from livery.adapters.harnesses.claude_code.command import Paths
-from livery.domain.activations import Outcome, Stillness
+from livery.domain.activations import Ending, Outcome, Stillness
 
+from ...channel import processes
 from .test_runs import (
+    BOUND_SECONDS,
     FINAL,
     INIT,
     SUCCESS,
@@ -72,3 +75,35 @@ async def test_what_stands_where_an_output_was_kept_is_the_programs_doing(
     assert ending.stillness is Stillness.PROCESSES_SEEN_DEAD
     assert not ending.upstream_failed
     assert ("output_cut" in gap_codes(ending)) is (texts(ending) == [])
+
+
+async def test_a_program_that_removes_all_of_ours_has_failed(runner: Runner) -> None:
+    token = processes.token()
+    script = f"{say(INIT)}\nrm -rf '{runner.sandbox.scratch}'\nexec sleep {token}"
+
+    ending = await runner(script)
+
+    assert ending.outcome is Outcome.FAILED
+    assert "removed" in ending.reason
+    assert ending.stillness is None, "it was not seen to end"
+
+
+async def test_what_removed_all_of_ours_is_over_when_it_is_said_to_be_still(
+    runner: Runner,
+) -> None:
+    token = processes.token()
+    script = f"rm -rf '{runner.sandbox.scratch}'\ntrap '' TERM\nexec sleep {token}"
+    activate, attempt = await runner.attempt(script)
+    endings: list[Ending] = []
+
+    with anyio.fail_after(BOUND_SECONDS):
+        async with anyio.create_task_group() as group:
+            group.start_soon(activate, attempt)
+            await processes.until_there(token)
+            endings.append(await activate.stop(attempt))
+            left = processes.with_word(token)
+
+    (ending,) = endings
+    assert ending.outcome is Outcome.CANCELLED
+    assert ending.stillness is Stillness.NOTHING_RAN
+    assert left == []
