@@ -20,7 +20,7 @@ import sys
 import tarfile
 from typing import IO, Iterator
 
-from .trees import Folder, empty_folder
+from .trees import Folder, empty_folder, set_time
 
 SKIPPED_TOLD_MAX = 100
 DEPTH_MAX = 200
@@ -311,7 +311,7 @@ def _write_file(
             target.write(piece)
         target.flush()
         os.fchmod(target.fileno(), entry.mode & _MODES_KEPT)
-        os.utime(target.fileno(), (entry.mtime, entry.mtime))
+        set_time(target.fileno(), entry.mtime)
 
 
 def _reason(fault: OSError) -> str:

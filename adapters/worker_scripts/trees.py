@@ -48,7 +48,7 @@ class Folder:
         descriptor = self._open(parts)
         try:
             os.fchmod(descriptor, mode)
-            os.utime(descriptor, (mtime, mtime))
+            set_time(descriptor, mtime)
         finally:
             os.close(descriptor)
 
@@ -61,6 +61,14 @@ class Folder:
                 os.close(found)
             found = below
         return found
+
+
+def set_time(descriptor: int, mtime: float) -> None:
+    """Give what is open that time; one that no clock can show is left away."""
+    try:
+        os.utime(descriptor, (mtime, mtime))
+    except (OverflowError, ValueError):
+        pass
 
 
 def _open_or_make(parent: int, name: bytes) -> int:

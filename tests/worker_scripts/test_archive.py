@@ -3,6 +3,7 @@
 
 import io
 import json
+import math
 import os
 import socket
 import stat
@@ -351,6 +352,24 @@ def test_nothing_is_unpacked_to_act_for_its_owner(
     archiver.ask("unpack", tmp_path / "x.tar", tmp_path / "y")
 
     assert stat.S_IMODE((tmp_path / "y/file").stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("time", [2.0**63, -(2.0**63), 1e300, math.inf, math.nan])
+def test_a_time_that_no_clock_shows_is_left_away(
+    archiver: Archiver, tmp_path: Path, time: float
+) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        for name, kind in (("d", tarfile.DIRTYPE), ("d/f", tarfile.REGTYPE)):
+            entry = tarfile.TarInfo(name)
+            entry.type = kind
+            entry.mode = 0o755
+            entry.pax_headers["mtime"] = str(time)
+            tar.addfile(entry)
+
+    unpacked = archiver.ask("unpack", tmp_path / "x.tar", tmp_path / "y")
+
+    assert unpacked["state"] == "unpacked"
+    assert set(tree_of(tmp_path / "y")) == {"d", "d/f"}
 
 
 def test_a_read_only_folder_is_filled_first(archiver: Archiver, tmp_path: Path) -> None:
