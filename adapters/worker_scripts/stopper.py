@@ -24,10 +24,14 @@ TOLD_MAX = 20
 def main(arguments: list[str]) -> int:
     """End the processes; with a mark's name only those that carry its value."""
     mark = arguments[0].encode() + b"=" if arguments else b""
-    own = _marked(os.getpid(), mark)
+    own = marked(os.getpid(), mark)
+    if mark and own is None:
+        # Whose the others are cannot be told, and most may be a host's.
+        sys.stdout.write(json.dumps({"state": "unmarked", "left": []}) + "\n")
+        return 0
     left: list[int] = []
     for _ in range(LOOKS_MAX):
-        left = [pid for pid in _others() if own is None or _marked(pid, mark) == own]
+        left = [pid for pid in _others() if marked(pid, mark) == own]
         if not left:
             break
         for pid in left:
@@ -38,7 +42,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _marked(pid: int, mark: bytes) -> bytes | None:
+def marked(pid: int, mark: bytes) -> bytes | None:
     """Return a process's mark; None where none is asked for, or it cannot be read."""
     if not mark:
         return None

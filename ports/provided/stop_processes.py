@@ -40,5 +40,8 @@ class StopProcesses:
             return None
         if told.get("state") == "still":
             return Stillness.PROCESSES_SEEN_DEAD
-        log.warning("Processes did not end: %s", told.get("left"))
+        if told.get("state") == "unmarked":
+            log.warning("No process was ended: the one that does it has no mark")
+        else:
+            log.warning("Processes did not end: %s", told.get("left"))
         return None
