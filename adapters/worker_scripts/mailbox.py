@@ -48,6 +48,8 @@ class Pump:
         self._from_relay = from_relay
         self._next_in = 1
         self._next_out = 1
+        self._asked_at = 0
+        self._heard = time.monotonic()
 
     def run(self) -> None:
         """Carry until the host says the end, or nothing any more."""
@@ -61,7 +63,11 @@ class Pump:
                 is_over = not self._put_out()
 
     def _host_is_there(self) -> bool:
-        return time.time() - os.stat(self._asked).st_mtime < HOST_SECONDS
+        # Counted by a clock of our own: the other may be set while we wait.
+        asked_at = os.stat(self._asked).st_mtime_ns
+        if asked_at != self._asked_at:
+            self._asked_at, self._heard = asked_at, time.monotonic()
+        return time.monotonic() - self._heard < HOST_SECONDS
 
     def _take_in(self) -> bool:
         """Pass on what the host said; False at its end."""

@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from livery.adapters.worker_scripts import program, relay, wire
+from livery.adapters.worker_scripts import mailbox, program, relay, wire
 from livery.ports.provided import relay_links
 
 from .. import peers
@@ -198,3 +199,24 @@ def test_a_mailbox_carries_by_numbers_until_it_is_told_the_end(
     assert heard == b"down"
     assert "0000000001" not in left
     assert gone.returncode == 4
+
+
+def test_a_clock_that_is_set_ahead_ends_no_relay(tmp_path: Path) -> None:
+    for name in ("in", "out"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "asked").touch()
+    long_ago = time.time() - 2 * mailbox.HOST_SECONDS
+    os.utime(tmp_path / "asked", (long_ago, long_ago))
+    (tmp_path / "in" / mailbox.name_of(1)).write_bytes(b"said")
+    (tmp_path / "in" / mailbox.name_of(2)).touch()
+    (there, to_relay), (from_relay, here) = os.pipe(), os.pipe()
+
+    try:
+        mailbox.Pump(str(tmp_path), to_relay, from_relay).run()
+        os.close(to_relay)
+        heard = os.read(there, 100)
+    finally:
+        for descriptor in (there, from_relay, here):
+            os.close(descriptor)
+
+    assert heard == b"said"
