@@ -35,6 +35,8 @@ from .spool import kept_of
 STARTED = "started.json"
 STOP = "stop"
 """The file by which whoever asks for the end of a run says so before any signal."""
+UNASKED = "unasked"
+"""What that file is until then: to rename it takes no room on the disk."""
 RECEIPT_ROOM_BYTES = 8192
 """Written at the start, so that the end can be told on a full disk."""
 
@@ -104,6 +106,12 @@ def keep_room(folder: str, name: str) -> None:
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def keep_word(folder: str) -> None:
+    """Put down the file by which the end will be asked for."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    os.close(os.open(os.path.join(folder, UNASKED), flags, 0o600))
 
 
 def sync_folder(folder: str) -> None:
@@ -215,10 +223,23 @@ def stop(folder: str, wait_seconds: float) -> dict[str, object]:
     """Ask the supervisor to end the run, wait for that, tell how it stands."""
     alive = supervisor_of(folder)
     if alive:
-        open(os.path.join(folder, STOP), "ab").close()
+        _ask_to_stop(folder)
         send(signal.SIGTERM, {alive})
         send(signal.SIGCONT, {alive})
     return wait(folder, wait_seconds)
+
+
+def _ask_to_stop(folder: str) -> None:
+    """Say that the end is asked for, also on a full disk and over whatever is there."""
+    word = os.path.join(folder, STOP)
+    try:
+        os.rename(os.path.join(folder, UNASKED), word)
+    except OSError:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            os.close(os.open(word, flags, 0o600))
+        except OSError:
+            pass  # The signal alone has to do.
 
 
 def forbid(folder: str) -> dict[str, object]:

@@ -112,6 +112,7 @@ def launch(folder: str, request: dict[str, object]) -> dict[str, object]:
         request["mark"] = os.urandom(16).hex()
         run_folder.write(fresh, "request.json", json.dumps(request).encode())
         run_folder.keep_room(fresh, "receipt.json")
+        run_folder.keep_word(fresh)
     except OSError as fault:
         run_folder.discard(fresh)
         return {"state": "failed", "reason": os.strerror(fault.errno or 0)}

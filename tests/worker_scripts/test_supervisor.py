@@ -456,6 +456,43 @@ def test_a_disk_that_fills_up_is_told_in_the_receipt(supervisor: Supervisor) -> 
 
 
 @pytest.mark.peer("root")
+def test_a_run_that_left_no_room_for_a_file_can_be_stopped(
+    supervisor: Supervisor,
+) -> None:
+    disk = supervisor.folder / "disk"
+    disk.mkdir()
+    options = "size=1m,nr_inodes=60"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", disk], check=True)
+    try:
+        script = f"n=0; while : > {disk}/$n; do n=$((n + 1)); done; exec sleep 30"
+        supervisor.launch("../disk/a", f"({script}) 2>/dev/null; exec sleep 30")
+        until(lambda: os.statvfs(disk).f_ffree == 0)
+        told = supervisor.ask("stop", str(disk / "a"), "--wait", "10")
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+    assert told["state"] == "finished"
+    receipt = told["receipt"]
+    assert isinstance(receipt, dict)
+    assert (receipt["how"], receipt["asked"]) == ("cancelled", True)
+
+
+def test_a_run_that_planted_a_link_for_the_word_to_stop_is_stopped(
+    supervisor: Supervisor,
+) -> None:
+    plant = f"ln -s /nowhere/at/all {supervisor.run('a')}/stop"
+    supervisor.launch("a", f"{plant}; touch planted; exec sleep 30")
+    until((supervisor.folder / "planted").exists)
+
+    told = supervisor.ask("stop", supervisor.run("a"), "--wait", "10")
+
+    assert told["state"] == "finished"
+    receipt = told["receipt"]
+    assert isinstance(receipt, dict)
+    assert (receipt["how"], receipt["asked"]) == ("cancelled", True)
+
+
+@pytest.mark.peer("root")
 def test_a_disk_that_is_full_at_the_launch_starts_nothing(
     supervisor: Supervisor,
 ) -> None:
