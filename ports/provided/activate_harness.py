@@ -5,8 +5,14 @@ The run is supervised in the sandbox, so it survives us. What it wrote is kept w
 as artifacts, and a bounded part of it is read into the answer.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Mapping,
+)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 import attrs
@@ -38,6 +44,7 @@ from ..required.sandbox import (
     Exited,
     ExitUnknown,
     FileForbidden,
+    FileKind,
     FileMissing,
     How,
     Liveness,
@@ -75,6 +82,9 @@ from .token_data import with_whole_token_data
 
 READ_BYTES_MAX: Final = 4 * 1024 * 1024
 """How much of each output is read into memory for the answer, half from each end."""
+
+COLLECTED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""How much of a file is kept beside the outputs: one may tell of any size."""
 
 _NOT_COLLECTED: Final = (
     FileMissing,
@@ -360,11 +370,18 @@ class ActivateHarness:
         sandbox = attempt.sandbox
         assert sandbox is not None, "what ran had a sandbox"
         for file in wanted:
-            opened = sandbox.get(file.path)
+            opened = _beginning(sandbox, file.path)
             try:
-                found[file.name] = await self._kept(attempt, file.name, opened)
+                kept = await self._kept(attempt, file.name, opened)
+                if kept.size == COLLECTED_BYTES_MAX:
+                    seen = await sandbox.stat(file.path)
+                    # What a link leads to is not looked at: it may hold more.
+                    is_file = seen.kind is FileKind.FILE
+                    size = seen.size if is_file else kept.size + 1
+                    kept = attrs.evolve(kept, size=max(size, kept.size))
             except _NOT_COLLECTED:
                 continue
+            found[file.name] = kept
         return found
 
     async def _kept(
@@ -431,6 +448,23 @@ class ActivateHarness:
 
     def _session(self, sandbox: Sandbox) -> SandboxSession:
         return SandboxSession(sandbox=sandbox, supervisor=self.supervisor_program)
+
+
+@asynccontextmanager
+async def _beginning(
+    sandbox: Sandbox, path: str
+) -> AsyncGenerator[AsyncIterator[bytes]]:
+    """Open a file of which `COLLECTED_BYTES_MAX` are read, and no more."""
+    async with sandbox.get(path) as chunks:
+        yield _at_most(chunks, COLLECTED_BYTES_MAX)
+
+
+async def _at_most(chunks: AsyncIterator[bytes], left: int) -> AsyncIterator[bytes]:
+    async for chunk in chunks:
+        yield chunk[:left]
+        left -= len(chunk)
+        if left <= 0:
+            return
 
 
 def _place(attempt: Attempt) -> Place:

@@ -180,7 +180,7 @@ class ClaudeCodeHarness:
                 stream,
                 verdict,
                 granted=request.tool_accesses,
-                has_transcript=bool(written.events),
+                transcript=written,
                 has_usage=usage is not None,
             ),
         )

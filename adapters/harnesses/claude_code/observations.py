@@ -46,7 +46,7 @@ def observations_of(
     verdict: Verdict,
     *,
     granted: tuple[ToolAccess, ...],
-    has_transcript: bool,
+    transcript: Stream,
     has_usage: bool,
 ) -> Observations:
     """Return everything that was seen, and what was not."""
@@ -56,7 +56,7 @@ def observations_of(
         stream,
         verdict,
         granted=granted,
-        has_transcript=has_transcript,
+        transcript=transcript,
         has_usage=has_usage,
     )
     return Observations(
@@ -166,7 +166,7 @@ def _gaps(
     verdict: Verdict,
     *,
     granted: tuple[ToolAccess, ...],
-    has_transcript: bool,
+    transcript: Stream,
     has_usage: bool,
 ) -> Iterator[tuple[str, str]]:
     if capture.how is None:
@@ -188,10 +188,23 @@ def _gaps(
         yield END_NOT_OBSERVED, verdict.reason or capture.how.reason
     if not trace.has_begun:
         yield TOOL_CALLS_NOT_OBSERVED, "the program told nothing of what it did"
-    if trace.has_begun and not has_transcript and (left_out or not trace.results):
-        yield TRANSCRIPT_NOT_OBSERVED, "there is no transcript to fill what is missing"
+    lacks = bool(transcript.dropped or transcript.too_many)
+    if trace.has_begun and (left_out or not trace.results):
+        if not transcript.events:
+            told = "there is no transcript to fill what is missing"
+            yield TRANSCRIPT_NOT_OBSERVED, told
+        elif lacks:
+            yield (
+                TRANSCRIPT_NOT_OBSERVED,
+                (
+                    f"{transcript.dropped} bytes and {transcript.too_many} events of the"
+                    " transcript are left out too"
+                ),
+            )
     if trace.root.calls and not has_usage:
         yield USAGE_NOT_OBSERVED, "neither a result nor the transcript tells the usage"
+    elif trace.root.calls and lacks and not trace.results:
+        yield USAGE_NOT_OBSERVED, "a part of the transcript, which told it, is left out"
     for invocation in trace.invocations.values():
         if invocation.id != INVOCATION_ID and invocation.last_told != "model":
             yield SUBAGENT_ANSWER_NOT_OBSERVED, f"{invocation.id} told no answer"

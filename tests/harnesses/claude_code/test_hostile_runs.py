@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a program does to our own things in its sandbox is its doing, and read as that."""
 
+import json
 from pathlib import Path
 
 import anyio
@@ -8,15 +9,18 @@ import pytest
 
 from livery.adapters.harnesses.claude_code.command import Paths
 from livery.domain.activations import Ending, Outcome, Stillness
+from livery.ports.provided.activate_harness import COLLECTED_BYTES_MAX, READ_BYTES_MAX
 
 from ...channel import processes
 from .test_runs import (
+    ANSWER,
     BOUND_SECONDS,
     FINAL,
     INIT,
     SUCCESS,
     Runner,
     gap_codes,
+    observed,
     provider,
     root,
     runner,
@@ -55,6 +59,53 @@ async def test_a_transcript_that_cannot_be_had_leaves_the_run_as_it_was(
 
     assert ending.outcome is Outcome.COMPLETED
     assert texts(ending) == ["done"]
+
+
+async def test_of_a_transcript_of_any_size_the_beginning_is_kept(
+    runner: Runner,
+) -> None:
+    path, more = transcript(runner), 5 * 1024 * 1024
+    script = f"""
+{say(INIT, ANSWER)}
+mkdir -p '{Path(path).parent}'
+cat > '{path}' <<'END'
+{ANSWER}
+{FINAL}
+END
+truncate -s {COLLECTED_BYTES_MAX + more} '{path}'
+"""
+
+    ending = await runner(script)
+
+    kept = await runner.artifact("transcript.jsonl")
+    assert len(kept) == COLLECTED_BYTES_MAX
+    assert kept.startswith(ANSWER.encode())
+    assert texts(ending) == ["done"]
+    codes = ["transcript_not_observed", "usage_not_observed"]
+    assert gap_codes(ending) == codes
+    dropped = COLLECTED_BYTES_MAX + more - READ_BYTES_MAX
+    assert f"{dropped} bytes" in observed(ending)["gaps"][0]["detail"]
+
+
+async def test_usage_from_a_transcript_that_was_read_in_part_is_told_as_such(
+    runner: Runner,
+) -> None:
+    path = transcript(runner)
+    script = f"""
+{say(INIT, ANSWER)}
+mkdir -p '{Path(path).parent}'
+echo '{FINAL}' > '{path}'
+filler='{{"type": "attachment", "text": "'
+printf '%s' "$filler" >> '{path}'
+head -c {READ_BYTES_MAX} /dev/zero | tr '\\0' x >> '{path}'
+echo '"}}' >> '{path}'
+"""
+
+    ending = await runner(script)
+
+    assert json.loads(ending.reply)["usage"]["output_tokens"] == 7
+    codes = ["transcript_not_observed", "usage_not_observed"]
+    assert gap_codes(ending) == codes
 
 
 @pytest.mark.parametrize("name", ["stdout", "stdout.head"])
