@@ -97,6 +97,19 @@ def write(folder: str, name: str, content: bytes) -> None:
     sync_folder(folder)
 
 
+def write_anew(folder: str, name: str, content: bytes) -> None:
+    """Make a folder that was removed again, of one file; none where the name is taken."""
+    fresh = prepare(folder)
+    try:
+        write(fresh, name, content)
+        claim(folder, fresh)
+    except NameTaken:
+        discard(fresh)
+    except OSError:
+        discard(fresh)
+        raise
+
+
 def keep_room(folder: str, name: str) -> None:
     """Take the room on disk that `write` of `name` will need."""
     part = os.path.join(folder, name + ".part")
@@ -209,6 +222,7 @@ def _survivors(mark: bytes) -> set[int]:
 
 def wait(folder: str, wait_seconds: float) -> dict[str, object]:
     """Tell how the run stands once it is over, or when so many seconds passed."""
+    _see_folder_or_nobody(folder)
     _wait_for_supervisor(folder, wait_seconds)
     return state_of(folder)
 
@@ -248,6 +262,7 @@ def forbid(folder: str) -> dict[str, object]:
     Raises:
         OSError: The name could not be taken, or a run of it goes on without a folder.
     """
+    _see_folder_or_nobody(folder)
     if not os.path.isdir(folder):
         fresh = prepare(folder)
         try:
@@ -258,20 +273,17 @@ def forbid(folder: str) -> dict[str, object]:
         except OSError:
             discard(fresh)
             raise
-    found = state_of(folder)
-    if found["state"] == "forbidden":
-        _see_none_without_folder(folder)
-    return found
+    return state_of(folder)
 
 
-def _see_none_without_folder(folder: str) -> None:
+def _see_folder_or_nobody(folder: str) -> None:
     """Wait for whoever supervises under this name, and has no folder any more.
 
     A command may have removed it, and would seem never to have begun. Its supervisor
-    notices and ends it; and one that comes too late for the name goes by itself.
+    notices, ends it and says so in a folder made anew.
     """
     until = time.monotonic() + REMOVED_SECONDS
-    while left := _launched(folder):
+    while not os.path.isdir(folder) and (left := _launched(folder)):
         if time.monotonic() > until:
             raise OSError(errno.EBUSY, "processes %s go on" % sorted(left), folder)
         time.sleep(_PASS_SECONDS)

@@ -195,11 +195,13 @@ def _note_term(number: int, interrupted: FrameType | None) -> None:
 
 def _write_receipt(folder: str, receipt: dict[str, object]) -> None:
     """Write it, also when the disk is full for a while; else there is none."""
+    words = json.dumps(receipt).encode()
     for _ in range(RECEIPT_TRIES_MAX):
         try:
-            run_folder.write(folder, "receipt.json", json.dumps(receipt).encode())
-        except FileNotFoundError:
-            return  # The folder was removed.
+            if os.path.isdir(folder):
+                run_folder.write(folder, "receipt.json", words)
+            else:
+                run_folder.write_anew(folder, "receipt.json", words)
         except OSError:
             time.sleep(RECEIPT_TRY_SECONDS)
         else:

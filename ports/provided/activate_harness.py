@@ -73,7 +73,6 @@ from .run_receipts import (
     LaunchFailed,
     Receipt,
     RunHow,
-    RunLost,
     Vanished,
 )
 from .sandbox_programs import RuntimeMissing
@@ -121,7 +120,6 @@ JOURNAL_BEHIND: Final = (
 )
 SUPERVISOR_ENDED: Final = "what supervised the harness was ended from inside"
 """The harness did that: nothing else was in there to do it."""
-RUN_REMOVED: Final = "its folder was removed"
 
 
 @attrs.frozen(kw_only=True)
@@ -258,9 +256,6 @@ class ActivateHarness:
                 raise
             # All was well until the harness began, and nothing else was in there.
             return Capture(how=ExitUnknown(fault.reason)), None
-        except RunLost:
-            # It was there when it had begun.
-            return Capture(how=ExitUnknown(RUN_REMOVED)), None
 
     async def _begun(
         self, attempt: Attempt, session: SandboxSession, run: Run

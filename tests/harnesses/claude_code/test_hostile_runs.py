@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import anyio
+import attrs
 import pytest
 
 from livery.adapters.harnesses.claude_code.command import Paths
@@ -128,15 +129,24 @@ async def test_what_stands_where_an_output_was_kept_is_the_programs_doing(
     assert ("output_cut" in gap_codes(ending)) is (texts(ending) == [])
 
 
-async def test_a_program_that_removes_all_of_ours_has_failed(runner: Runner) -> None:
+@pytest.mark.parametrize(
+    ("is_boundary", "outcome"), [(True, Outcome.FAILED), (False, Outcome.CANCELLED)]
+)
+async def test_a_program_that_removes_all_of_ours_is_ended_and_measured(
+    runner: Runner, is_boundary: bool, outcome: Outcome
+) -> None:
+    """Where the sandbox is no boundary, the host may have removed it."""
     token = processes.token()
     script = f"{say(INIT)}\nrm -rf '{runner.sandbox.scratch}'\nexec sleep {token}"
+    activate, attempt = await runner.attempt(script)
+    equipment = attrs.evolve(attempt.equipment, is_boundary=is_boundary)
 
-    ending = await runner(script)
+    with anyio.fail_after(BOUND_SECONDS):
+        ending = await activate(attrs.evolve(attempt, equipment=equipment))
 
-    assert ending.outcome is Outcome.FAILED
-    assert "removed" in ending.reason
-    assert ending.stillness is None, "it was not seen to end"
+    assert ending.outcome is outcome
+    assert ending.stillness is Stillness.PROCESSES_SEEN_DEAD
+    assert processes.with_word(token) == []
 
 
 async def test_what_removed_all_of_ours_is_over_when_it_is_said_to_be_still(
@@ -156,5 +166,5 @@ async def test_what_removed_all_of_ours_is_over_when_it_is_said_to_be_still(
 
     (ending,) = endings
     assert ending.outcome is Outcome.CANCELLED
-    assert ending.stillness is Stillness.NOTHING_RAN
+    assert ending.stillness is Stillness.PROCESSES_SEEN_DEAD
     assert left == []
