@@ -190,9 +190,17 @@ def _of_rows(name: str, rows: Sequence[Row]) -> TasksetSummary:
         failed=kinds[RecordKind.FAILED],
         masked=kinds[RecordKind.MASKED],
         broken=kinds[RecordKind.BROKEN],
-        mean_reward=statistics.fmean(rewards) if rewards else None,
+        mean_reward=_mean(rewards) if rewards else None,
         pass_at=_pass_at(rows),
     )
+
+
+def _mean(rewards: Sequence[float]) -> float:
+    """Return the mean; graders give any number, so their sum may be beyond all."""
+    try:
+        return statistics.fmean(rewards)
+    except OverflowError:
+        return statistics.mean(rewards)  # Exact, and slower for it.
 
 
 def _pass_at(rows: Sequence[Row]) -> Mapping[int, float]:

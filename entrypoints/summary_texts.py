@@ -12,6 +12,8 @@ from rich.table import Table
 from .summaries import Summary, TasksetSummary
 
 DIGITS: Final = 12
+PLAIN_REWARD_MAX: Final = 1e9
+"""From here on a mean is told by its power of ten, not in up to 309 digits."""
 
 
 @attrs.frozen(kw_only=True)
@@ -145,9 +147,13 @@ def _score(one: TasksetSummary, ks: Sequence[int]) -> tuple[str, ...]:
         one.taskset,
         *map(str, counts),
         _rate(one.pass_rate),
-        "-" if one.mean_reward is None else f"{one.mean_reward:.3f}",
+        "-" if one.mean_reward is None else _reward(one.mean_reward),
         *(_rate(one.pass_at.get(k)) for k in ks),
     )
+
+
+def _reward(mean: float) -> str:
+    return f"{mean:.3f}" if abs(mean) < PLAIN_REWARD_MAX else f"{mean:.3e}"
 
 
 def _rate(rate: float | None) -> str:

@@ -23,6 +23,8 @@ from .faults import unusable
 
 FULL_REWARD: Final = 1.0
 """From here on an episode has passed."""
+SECONDS_MAX: Final = 4e9
+"""More than a century is no time that a stage took."""
 
 _KEYS: Final = {"episode_id", "task_id", "result", "failure"}
 _RESERVED: Final = "_ng_"
@@ -160,7 +162,11 @@ def _of_failure(episode: EpisodeId, task: TaskId, failure: Mapping[str, Any]) ->
 def _seconds(result: Mapping[str, Any]) -> Mapping[str, float]:
     stages = _ours(result, "seconds").items()
     times = {stage: finite(time) for stage, time in stages}
-    return {stage: time for stage, time in times.items() if time is not None}
+    return {
+        stage: time
+        for stage, time in times.items()
+        if time is not None and 0 <= time <= SECONDS_MAX
+    }
 
 
 def _failure_kind(table: Mapping[str, Any], place: str) -> FailureKind | None:

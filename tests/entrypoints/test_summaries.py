@@ -4,10 +4,11 @@
 import io
 import itertools
 import json
+import sys
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 from rich.console import Console
 
@@ -174,6 +175,34 @@ def test_the_texts_show_every_number_and_no_markup_of_others() -> None:
     assert "1 rollouts have not been run" in markdown
     assert "pass@1" in shown.getvalue()
     assert json.dumps(summary.written())
+
+
+@given(some.lists(some.floats(allow_nan=False, allow_infinity=False), min_size=1))
+@example([1.7e308, 1.7e308])
+@example([sys.float_info.max] * 3)
+@example([-sys.float_info.max] * 7)
+def test_any_rewards_have_a_mean_between_them(rewards: list[float]) -> None:
+    told = [result(f"t{n}", reward=one, task=f"t{n}") for n, one in enumerate(rewards)]
+
+    summary = summarise(CARD, rows(*told))
+
+    mean = summary.all.mean_reward
+    assert mean is not None
+    # Rounding may carry it past either by a hair.
+    assert min(rewards) <= mean <= max(rewards) or mean == pytest.approx(rewards[0])
+    assert json.dumps(summary.written(), allow_nan=False)
+    assert max(map(len, to_markdown(summary).splitlines())) < 200
+
+
+@pytest.mark.parametrize("odd", [1e308, 5e9, -1.0])
+def test_times_that_cannot_be_leave_the_others_their_table(odd: float) -> None:
+    timed = [result(f"t{n}", seconds={"seed": odd}) for n in range(3)]
+
+    (seed,) = summarise(
+        CARD, rows(*timed, result("t3", seconds={"seed": 2.0}))
+    ).durations
+
+    assert (seed.episodes, seed.median, seed.total) == (1, 2.0, 2.0)
 
 
 def test_nothing_run_is_a_summary_too() -> None:
