@@ -94,10 +94,16 @@ class JsonLinesTasks:
         return "" if found is None else f"line {found[0]}"
 
     def _told(self, checked: _Checked) -> Iterator[Task]:
+        left = len(checked.places)
         with self._open() as file:
             for line in _lines(file):
                 if line.content.strip():
                     yield self._task(line, checked)
+                    left -= 1
+        if left:
+            # It was cut off since; a run of fewer tasks would look whole.
+            told = f"the file was changed while it was read: {left} tasks are gone"
+            raise TasksRefused(where=str(self.path), mistakes=told)
 
     def _task(self, line: _Line, checked: _Checked) -> Task:
         """Read a line that was checked; the file may have changed since."""

@@ -358,6 +358,37 @@ def test_a_file_that_changes_under_the_reader_is_told(path: Path) -> None:
         list(told)
 
 
+@pytest.mark.parametrize("end", [0, 1, 2], ids=str)
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_file_that_becomes_shorter_under_the_reader_is_told(
+    path: Path, end: int, begun: bool
+) -> None:
+    rows = [a_row(f"{number}") for number in range(20)]
+    told = source(path, *rows, end=" " * 10_000 + "\n").tasks()
+    if begun:
+        next(told)
+
+    # Cut off behind a line, as an editor or a copy that begins anew does.
+    with path.open("r+b") as file:
+        for _ in range(end + begun):
+            file.readline()
+        file.truncate(file.tell())
+
+    with pytest.raises(TasksRefused, match="changed while it was read"):
+        list(told)
+
+
+def test_lines_that_become_blank_under_the_reader_are_told(path: Path) -> None:
+    told = source(path, a_row("one"), a_row("two")).tasks()
+
+    source(path, a_row("one"))
+    with path.open("ab") as file:
+        file.write(b"\n\n")
+
+    with pytest.raises(TasksRefused, match="1 tasks are gone"):
+        list(told)
+
+
 def test_the_solution_of_a_row_is_found_by_its_id(path: Path) -> None:
     solutions: Solutions = source(
         path,
