@@ -11,7 +11,6 @@ import datetime
 import json
 import logging
 import math
-import re
 import sys
 import traceback
 from collections.abc import Generator, Mapping, Sequence
@@ -23,6 +22,7 @@ import attrs
 
 from ..ports.provided.log_context import log_context
 from ..ports.provided.secret_values import SecretValues
+from .visible_text import visible
 
 TEXT_CHARACTERS_MAX = 4 * 1024
 """Of one message or field; what is cut is told."""
@@ -34,7 +34,6 @@ _IDS = ("episode", "session", "claim")
 _OWN = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", *_IDS}
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 Shown = str | int | float | bool | list["Shown"] | dict[str, "Shown"] | None
 
@@ -189,7 +188,7 @@ class TextLines(_Lines):
         line = f"{_time(record)} {record.levelname} {record.name}: {self.said(record)}{told}"
         if failure := self.failure(record):
             line = f"{line}\n{failure}"
-        return _CONTROL.sub(_escaped, line).replace("\n", "\n    ")
+        return visible(line).replace("\n", "\n    ")
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -204,10 +203,6 @@ def _given_ids(record: logging.LogRecord) -> dict[str, object]:
 
 def _plain(value: Shown) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
 
 
 def _text(value: object) -> str:

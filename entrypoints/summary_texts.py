@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .summaries import Summary, TasksetSummary
+from .visible_text import visible_in_one_line
 
 DIGITS: Final = 12
 PLAIN_REWARD_MAX: Final = 1e9
@@ -40,7 +41,7 @@ def to_markdown(summary: Summary) -> str:
 def to_tables(summary: Summary) -> RenderableType:
     """Return the summary as tables for a terminal."""
     return Group(
-        *(escape(line) for _, line in _head(summary)),
+        *(escape(visible_in_one_line(line)) for _, line in _head(summary)),
         *(_table(sheet) for sheet in sheets(summary)),
         *(escape(line) for line in _foot(summary)),
     )
@@ -171,7 +172,8 @@ def _markdown(sheet: Sheet) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text that Markdown shows as it is."""
+    """Return text that Markdown shows as it is, in one line."""
+    text = visible_in_one_line(text)
     for mark in "\\`*_|<>[]":
         text = text.replace(mark, f"\\{mark}")
     return text
@@ -189,5 +191,5 @@ def _table(sheet: Sheet) -> Table:
             no_wrap=not words,
         )
     for row in sheet.rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(visible_in_one_line(cell)) for cell in row))
     return table

@@ -49,6 +49,7 @@ from ..plug_ins import (
 from ..run_plan import block_of, plan_of
 from ..settings_reading import SettingsFile
 from ..state_folder import open_state_folder
+from ..visible_text import visible
 from .bridges import moving_bridges
 from .shared import (
     Shared,
@@ -269,5 +270,5 @@ def _table(found: list[Found]) -> Table:
     for name in ("what", "verdict", "details"):
         table.add_column(name, overflow="fold")
     for one in found:
-        table.add_row(escape(one.what), one.verdict, escape(one.told))
+        table.add_row(escape(visible(one.what)), one.verdict, escape(visible(one.told)))
     return table

@@ -20,6 +20,7 @@ from ...ports.required.journal import claim_stream
 from ..composition import Foundation, Reaper, open_foundation, open_reaper
 from ..settings_reading import SettingsFile
 from ..state_folder import open_state_folder
+from ..visible_text import visible, visible_in_one_line
 from .shared import (
     Shared,
     Status,
@@ -136,7 +137,9 @@ async def _explain(
         at = facts.pop("at")
         words = ", ".join(f"{name}={value}" for name, value in facts.items() if value)
         click.echo(
-            shared.secrets.masked(f"{_time(at)}  {type(event).__name__}  {words}")
+            visible_in_one_line(
+                shared.secrets.masked(f"{_time(at)}  {type(event).__name__}  {words}")
+            )
         )
     found = await _found(claim, reaper)
     if not history.events and found is None:
@@ -182,7 +185,7 @@ def _table(report: ReapReport, masked: Callable[[str], str]) -> Table:
             one.used_by,
             one.reason,
         )
-        table.add_row(*(escape(masked(cell)) for cell in cells))
+        table.add_row(*(escape(visible(masked(cell))) for cell in cells))
     return table
 
 

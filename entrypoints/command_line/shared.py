@@ -24,6 +24,7 @@ from ..logs import logging_to
 from ..settings import Settings
 from ..settings_reading import FILE_NAME, SettingsFile, read_settings
 from ..state_folder import state_path
+from ..visible_text import visible
 
 CAUSES_MAX: Final = 5
 PIPE_COLUMNS: Final = 120
@@ -102,7 +103,7 @@ class Shared:
 
     def say(self, text: str) -> None:
         """Tell the user something beside the results."""
-        click.echo(self.secrets.masked(text), err=True)
+        click.echo(visible(self.secrets.masked(text)), err=True)
 
     def out(self) -> Console:
         """Return where results are printed."""

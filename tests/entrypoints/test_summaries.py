@@ -15,6 +15,7 @@ from rich.console import Console
 from livery.adapters.results_folder import RunCard, SourceCard
 from livery.adapters.results_folder.rows import Row, to_row
 from livery.domain.rollouts import RecordKind
+from livery.domain.tasks import TaskId
 from livery.entrypoints.summaries import REASONS_MAX, pass_at, summarise
 from livery.entrypoints.summary_texts import to_markdown, to_tables, verdict
 
@@ -203,6 +204,25 @@ def test_times_that_cannot_be_leave_the_others_their_table(odd: float) -> None:
     ).durations
 
     assert (seed.episodes, seed.median, seed.total) == (1, 2.0, 2.0)
+
+
+STEERING = "a\nb\r\t\x1b[2J\x1b]0;title\x07\x9b31m\u2028c"
+
+
+def test_no_text_of_others_steers_a_terminal_or_leaves_its_cell() -> None:
+    (named,) = rows(result("a.r0"))
+    named = attrs.evolve(named, task=TaskId(STEERING, STEERING))
+    broken = failure("b.r0", reason=STEERING, kind=STEERING, stage=STEERING)
+    card = attrs.evolve(CARD, source=attrs.evolve(CARD.source, taskset=STEERING))
+
+    summary = summarise(card, [named, *rows(broken)])
+
+    shown = io.StringIO()
+    Console(file=shown, width=400).print(to_tables(summary))
+    for text in (shown.getvalue(), to_markdown(summary)):
+        assert not set(text) & {*STEERING} - {*"ab\n[2J]0;title31mc"}
+    scores = to_markdown(summary).split("##")[1].strip().splitlines()
+    assert len(scores) == 2 + 2 + 3, "a title, an empty line, two of head, three sets"
 
 
 def test_nothing_run_is_a_summary_too() -> None:
