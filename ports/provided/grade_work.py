@@ -32,6 +32,7 @@ from ..required.sandbox import (
     Liveness,
     Lost,
     NotAFile,
+    NotStarted,
     Output,
     PathRefused,
     Sandbox,
@@ -42,6 +43,7 @@ from ..required.sandbox_provider import ClaimLabel, SandboxSpec
 from ..required.world import GraderPlan, GraderRun, GradeWhere, World
 from .carry_out import read_state
 from .claim_sandbox import ClaimSandbox, HeldSandbox
+from .grader_starts import folder_taken, taken_from
 from .move_tree import TreeNotMoved, export_tree, import_tree
 from .place_files import place_over, whole
 from .release_claim import ReleaseClaim
@@ -214,7 +216,13 @@ class _Grading:
         evidence = _not_started("it was never tried")
         for _ in range(GRADING_ATTEMPTS_MAX):
             plan, mark = self._plan()
-            evidence = await self._run(plan, mark, held.sandbox)
+            try:
+                evidence = await self._run(plan, mark, held.sandbox)
+            except (NotAFile, FileForbidden, PathRefused, SandboxFailed) as fault:
+                nothing_ran = self.stillness is Stillness.NOTHING_RAN
+                if nothing_ran or not (taken := await folder_taken(held.sandbox)):
+                    raise
+                return _no_work(f"{taken}: {fault}")
             if evidence.end is not GraderEnd.UNSEEN:
                 break
         return evidence
@@ -311,9 +319,19 @@ class _Grading:
             reward = await _small_file(sandbox, plan.reward_file)
         run = GraderRun(mark=mark, ended=ended, reward_file=reward)
         evidence = self.work.world.evidence(self.task, run)
+        if isinstance(ended.how, NotStarted) and (
+            spoilt := await self._spoilt(plan, sandbox)
+        ):
+            return _no_work(f"{evidence.reason}: {spoilt}")
         if isinstance(ended.how, ExitUnknown) and await _lives(sandbox):
             return attrs.evolve(evidence, end=GraderEnd.UNSEEN, reason=ended.how.reason)
         return evidence
+
+    async def _spoilt(self, plan: GraderPlan, sandbox: Sandbox) -> str:
+        """Return what the agent took from the grader, so that it could not start."""
+        if self.stillness is Stillness.NOTHING_RAN:
+            return ""
+        return await taken_from(plan, sandbox, self.work.world.files(self.task))
 
     async def _keep(self, name: str, output: Output) -> None:
         if output.size:

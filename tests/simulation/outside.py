@@ -567,6 +567,8 @@ class SimulatedSandbox:
 
     async def stat(self, path: str) -> FileStat:
         await self._reach("stat")
+        if path == self.workdir:
+            return FileStat(kind=FileKind.FOLDER, size=0, mode=0o755)
         if path not in self.box.files:
             raise FileMissing(path)
         size = len(self.box.files[path])
