@@ -9,6 +9,7 @@ written as its escape.
 
 import io
 import os
+import select
 import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -26,12 +27,21 @@ class LastingFile(io.FileIO):
 
     def write(self, b: "ReadableBuffer", /) -> int:
         """Write the bytes, or some; after a failure all of them count as written."""
-        if self.failure is None:
+        while self.failure is None:
             try:
                 return os.write(self.fileno(), b)
+            except BlockingIOError:
+                # Who shares the pipe made it one that does not wait: we wait ourselves.
+                self._wait_for_room()
             except OSError as error:
                 self.failure = error
         return memoryview(b).nbytes
+
+    def _wait_for_room(self) -> None:
+        """Wait until a write goes on, or fails for good, as one that waits does."""
+        room = select.poll()
+        room.register(self.fileno(), select.POLLOUT)
+        room.poll()
 
 
 def lasting_outputs() -> LastingFile:

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who reads what is told may go: a run goes on to its end, and its status stays."""
 
+import fcntl
+import io
 import json
+import os
+import select
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from livery.entrypoints.command_line.outputs import LastingFile
 
 from .command_lines import (
     Ended,
@@ -132,3 +139,46 @@ def test_whatever_cannot_be_printed_is_told(
     assert "Standard output could not be written to: No space left on device." in err
     assert told in err
     assert "mistake in Livery" not in err
+
+
+@pytest.mark.parametrize("writes", [[200_000], [100] * 2_000, [4096, 5000, 1] * 20])
+def test_an_output_that_does_not_wait_is_waited_for(writes: list[int]) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)  # As who shares it may have made it: Node.js, ssh.
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    file = LastingFile(writing, "w")
+    said = [bytes([65 + n % 26]) * size for n, size in enumerate(writes)]
+
+    def say() -> None:
+        with io.BufferedWriter(file) as out:
+            for text in said:
+                out.write(text)
+                out.flush()
+
+    with open(reading, "rb") as reader, ThreadPoolExecutor(1) as threads:
+        saying = threads.submit(say)
+        heard = reader.read()
+        saying.result(timeout=PATIENCE_SECONDS)
+
+    assert file.failure is None
+    assert heard == b"".join(said)
+
+
+def test_an_output_that_does_not_wait_may_lose_its_reader() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with LastingFile(writing, "w") as file:
+        while file.write(b"x" * 4096) and not _is_full(writing):
+            pass
+        with ThreadPoolExecutor(1) as threads:
+            saying = threads.submit(file.write, b"more")
+            os.close(reading)
+            saying.result(timeout=PATIENCE_SECONDS)
+
+        assert isinstance(file.failure, BrokenPipeError)
+
+
+def _is_full(writing: int) -> bool:
+    room = select.poll()
+    room.register(writing, select.POLLOUT)
+    return not room.poll(0)
