@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The office: every task is solved by its own calls, and by nothing else."""
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as some
 
 from livery.adapters.worlds.desk import DeskTasks, DeskWorld
+from livery.adapters.worlds.desk.desk_task import Change
+from livery.adapters.worlds.desk.grading import Difference, faults
 from livery.adapters.worlds.desk.world import ACTIONS, DeskApps
 from livery.domain.digests import Json
 from livery.domain.scores import GraderEnd
@@ -263,6 +268,56 @@ async def test_what_was_wanted_and_is_missing_is_told(tmp_path: Path) -> None:
         "a change of people is missing",
         "drive 7 is gone, which was not wanted",
     ]
+
+
+@pytest.mark.parametrize("posts", [("tea", "tea, milk"), ("tea, milk", "tea")])
+@pytest.mark.parametrize("parts", [(["tea"], ["milk"]), (["milk"], ["tea"])])
+async def test_two_changes_of_which_one_fits_both_are_both_seen(
+    tmp_path: Path, posts: tuple[str, ...], parts: tuple[list[str], ...]
+) -> None:
+    wanted = [
+        {
+            "table": "messages",
+            "added": {"channel": "general", "text": {"contains": each}},
+        }
+        for each in parts
+    ]
+    at = await hand(made(office={"base": "usual"}, changes=wanted), tmp_path)
+    for post in posts:
+        await at.call("chat_post", {"channel": "general", "text": post})
+
+    evidence = await at.apps.evidence()
+
+    assert (evidence.reward, evidence.details) == (1.0, {})
+
+
+PARTS = some.lists(some.sampled_from("abc"), min_size=1, max_size=3, unique=True)
+
+
+@example([["a", "b"], ["a"]], [["a"], ["b"]])
+@example([["a", "b"], ["a", "c"], ["c"]], [["a"], ["c"], ["b"]])
+@given(some.lists(PARTS, max_size=4), some.lists(PARTS, max_size=3))
+def test_changes_are_all_seen_where_each_can_have_a_difference_of_its_own(
+    shown: list[list[str]], asked: list[list[str]]
+) -> None:
+    found = [
+        Difference("messages", number, None, {"text": " ".join(parts)})
+        for number, parts in enumerate(shown)
+    ]
+    wanted = [
+        Change(table="messages", values={"text": {"contains": list(parts)}})
+        for parts in asked
+    ]
+    most = max(
+        sum({*parts} <= {*row} for parts, row in zip(asked, rows, strict=False))
+        for rows in itertools.permutations([*shown, *[[]] * len(asked)], len(asked))
+    )
+
+    told = faults(found, wanted, me="a@b", now="2031-01-01T00:00")
+
+    missing = [one for one in told if "is missing" in one]
+    assert len(missing) == len(asked) - most
+    assert len(told) - len(missing) == len(shown) - most
 
 
 @pytest.mark.parametrize("way", ["mcp", "commands", "endpoints", "direct"])

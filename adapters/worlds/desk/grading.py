@@ -6,6 +6,7 @@ changes, and each wanted change must be there once. A new row has the defaults o
 the apps write where the task says nothing.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -53,17 +54,55 @@ def faults(
     found: Sequence[Difference], wanted: Iterable[Change], *, me: str, now: str
 ) -> tuple[str, ...]:
     """Return what is missing and what is too much, a sentence each; none: it is done."""
-    left = list(found)
-    missing: list[str] = []
-    for change in wanted:
-        match = next((one for one in left if _is(one, change, me, now)), None)
-        if match is None:
-            which = "" if change.id is None else f" {change.id}"
-            missing.append(f"a change of {change.table}{which} is missing")
-        else:
-            left.remove(match)
-    extra = [f"{one.words}, which was not wanted" for one in left]
+    changes = list(wanted)
+    shown_by = _paired(
+        [
+            [i for i, one in enumerate(found) if _is(one, change, me, now)]
+            for change in changes
+        ]
+    )
+    missing = [
+        f"a change of {change.table}{'' if change.id is None else f' {change.id}'}"
+        " is missing"
+        for number, change in enumerate(changes)
+        if number not in shown_by
+    ]
+    paired = {*shown_by.values()}
+    extra = [
+        f"{one.words}, which was not wanted"
+        for i, one in enumerate(found)
+        if i not in paired
+    ]
     return (*missing, *extra)[:TOLD_MAX]
+
+
+def _paired(fitting: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Return a difference for as many of the wanted changes as can have one each.
+
+    Several may fit one change, so the first that fits may be the only one that another
+    change could have had: it is given up where whoever has it can have another.
+    """
+    shown_by: dict[int, int] = {}
+    shows: dict[int, int] = {}
+    for wanted in range(len(fitting)):
+        asked_by: dict[int, int] = {}
+        asking = deque([wanted])
+        while asking:
+            asker = asking.popleft()
+            fresh = [i for i in fitting[asker] if i not in asked_by]
+            asked_by.update(dict.fromkeys(fresh, asker))
+            free = next((i for i in fresh if i not in shows), None)
+            if free is None:
+                asking.extend(shows[i] for i in fresh)
+                continue
+            given: int | None = free
+            while given is not None:
+                asker = asked_by[given]
+                before = shown_by.get(asker)
+                shows[given], shown_by[asker] = asker, given
+                given = before
+            break
+    return shown_by
 
 
 def _is(found: Difference, wanted: Change, me: str, now: str) -> bool:
