@@ -21,7 +21,7 @@ from ...domain.digests import Json
 from ...domain.rollouts import Record
 from ...ports.required.result_log import ResultLogUnusable, RowRefused
 from .faults import unusable
-from .rows import read_rows, to_record
+from .rows import is_row, read_rows, to_record
 
 FILE_MODE: Final = 0o644
 TAIL_BYTES: Final = 64 * 1024
@@ -135,7 +135,10 @@ def open_result_lines(path: Path) -> tuple[FileResultLog, int]:
 
 
 def _heal(descriptor: int) -> int:
-    """Cut off what follows the last end of a line."""
+    """Cut off what follows the last end of a line; a row that lacks no more gets one.
+
+    Who put a line right, as we ask for, may have an editor that ends no last line.
+    """
     size = end = os.fstat(descriptor).st_size
     while end > 0:
         start = max(0, end - TAIL_BYTES)
@@ -144,7 +147,18 @@ def _heal(descriptor: int) -> int:
             end = start + found + 1
             break
         end = start
-    if end < size:
+    if end == size:
+        return 0
+    whole = is_row(_tail(descriptor, end, size))
+    if whole:
+        os.write(descriptor, b"\n")
+    else:
         os.ftruncate(descriptor, end)
-        os.fsync(descriptor)
-    return size - end
+    os.fsync(descriptor)
+    return 0 if whole else size - end
+
+
+def _tail(descriptor: int, start: int, end: int) -> bytes:
+    with open(descriptor, "rb", closefd=False) as file:
+        file.seek(start)
+        return file.read(end - start)

@@ -88,8 +88,17 @@ def to_row(content: object) -> Row:
     return _of_result(name, task_id, _object(row["result"], "result"))
 
 
+def is_row(line: bytes) -> bool:
+    """Tell whether a line is a row. What was torn off one never is: it has no end."""
+    try:
+        to_row(json.loads(line))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def read_rows(path: Path) -> Iterator[Row]:
-    """Tell the rows of a file, a line without its end left out.
+    """Tell the rows of a file, a last line that is torn left out.
 
     Raises:
         RowDamaged: A line is no row.
@@ -98,9 +107,9 @@ def read_rows(path: Path) -> Iterator[Row]:
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):
-                    return  # Torn by a kill: its episode is still owed.
-                yield _read(path, number, line)
+                if line.endswith(b"\n") or is_row(line):
+                    yield _read(path, number, line)
+                # Else it was torn by a kill, and its episode is still owed.
     except FileNotFoundError:
         return
     except OSError as error:

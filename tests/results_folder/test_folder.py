@@ -21,6 +21,7 @@ from livery.adapters.results_folder import (
     check_new,
     make_results_folder,
     open_results_folder,
+    read_rows,
     read_run,
 )
 from livery.ports.required.result_log import ResultLogUnusable
@@ -90,6 +91,43 @@ async def test_a_line_torn_by_a_kill_is_cut_off(tmp_path: Path) -> None:
 
     assert healed == 100_000
     assert [record.episode.rollout_id for record in records] == ["a", "b"]
+
+
+async def test_a_whole_row_without_the_end_of_its_line_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with make_results_folder(path, CARD) as folder:
+        for name in ("a", "b"):
+            await folder.log.append(result(name, reason="ä" * 50_000))
+    lines = path / "results.jsonl"
+    # An editor or a script that put a line right left it so.
+    lines.write_bytes(lines.read_bytes().removesuffix(b"\n"))
+    told = [row.record.episode.rollout_id for row in read_rows(lines)]
+
+    with open_results_folder(path) as folder:
+        healed = folder.healed_bytes
+        await folder.log.append(result("c"))
+        records = folder.log.records()
+
+    assert told == ["a", "b"]
+    assert healed == 0
+    assert [record.episode.rollout_id for record in records] == ["a", "b", "c"]
+
+
+async def test_wherever_a_line_is_torn_the_rows_before_it_stand(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with make_results_folder(path, CARD) as folder:
+        await folder.log.append(result("a"))
+        first = len((path / "results.jsonl").read_bytes())
+        await folder.log.append(result("b"))
+        whole = (path / "results.jsonl").read_bytes()
+
+    for size in range(first, len(whole)):
+        (path / "results.jsonl").write_bytes(whole[:size])
+        with open_results_folder(path) as folder:
+            names = [each.episode.rollout_id for each in folder.log.records()]
+        is_whole = size == len(whole) - 1
+        assert names == ["a", *["b"] * is_whole]
+        assert folder.healed_bytes == (0 if is_whole else size - first)
 
 
 async def test_what_a_kill_left_half_written_keeps_no_run_from_it(
