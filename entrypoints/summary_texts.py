@@ -13,6 +13,8 @@ from .summaries import Summary, TasksetSummary
 from .visible_text import visible_in_one_line
 
 DIGITS: Final = 12
+LEAST_RATE: Final = 0.001
+"""What one digit behind the point can tell from none, and from all."""
 PLAIN_REWARD_MAX: Final = 1e9
 """From here on a mean is told by its power of ten, not in up to 309 digits."""
 
@@ -158,7 +160,14 @@ def _reward(mean: float) -> str:
 
 
 def _rate(rate: float | None) -> str:
-    return "-" if rate is None else f"{100 * rate:.1f} %"
+    """Return a rate in per cent; "all" and "none" are said of nothing less."""
+    if rate is None:
+        return "-"
+    if 0.0 < rate < LEAST_RATE:
+        return f"<{100 * LEAST_RATE:.1f} %"
+    if 1.0 - LEAST_RATE < rate < 1.0:
+        return f">{100 * (1 - LEAST_RATE):.1f} %"
+    return f"{100 * rate:.1f} %"
 
 
 def _markdown(sheet: Sheet) -> str:

@@ -225,6 +225,29 @@ def test_no_text_of_others_steers_a_terminal_or_leaves_its_cell() -> None:
     assert len(scores) == 2 + 2 + 3, "a title, an empty line, two of head, three sets"
 
 
+@pytest.mark.parametrize(
+    ("passed", "of", "told"),
+    [
+        (3000, 3000, "100.0 %"),
+        (2999, 3000, ">99.9 %"),
+        (2997, 3000, "99.9 %"),
+        (1, 3000, "<0.1 %"),
+        (3, 3000, "0.1 %"),
+        (0, 3000, "0.0 %"),
+    ],
+)
+def test_all_and_none_are_said_of_nothing_less(passed: int, of: int, told: str) -> None:
+    ended = rows(
+        *(result(f"t{n}", reward=float(n < passed), task=f"t{n}") for n in range(of))
+    )
+
+    markdown = to_markdown(summarise(CARD, ended))
+
+    (line,) = [each for each in markdown.splitlines() if each.startswith("| set |")]
+    cells = [cell.strip().replace("\\", "") for cell in line.strip("|").split("|")]
+    assert (cells[-3], cells[-1]) == (told, told)
+
+
 def test_nothing_run_is_a_summary_too() -> None:
     summary = summarise(CARD, [])
 
