@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the loop did, as the records of an observation bundle."""
 
-import datetime
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,8 +41,8 @@ class CallSeen:
             "tool_call_id": self.id,
             "sandbox_id": None,
             "tool_name": self.name,
-            "started_at": _at(self.began),
-            "completed_at": None if ended is None else _at(ended),
+            "started_at": self.began,
+            "completed_at": ended,
             "duration_ms": None if ended is None else (ended - self.began) * 1000,
             "timing_source": "harness",
             "status": status,
@@ -105,8 +104,3 @@ class Seen:
             }
             for name, reason in self.missing.items()
         )
-
-
-def _at(seconds: float) -> str:
-    moment = datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC)
-    return moment.isoformat().replace("+00:00", "Z")

@@ -2,6 +2,7 @@
 """The loop: ask, call, tell, until no tool is called; and whose fault it was if not."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,19 @@ async def test_tools_are_called_over_mcp(events: bool) -> None:
         assert names == ["weigh", "lift"]
         calls = [r for r in done.bundle["records"] if r["kind"] == "tool_call"]
         assert [one["status"] for one in calls] == ["completed", "failed"]
+
+
+async def test_times_are_seconds_since_the_epoch_as_the_protocol_has_them() -> None:
+    began = time.time()
+    async with serving(answer(call("weigh", thing="a")), answer(said("D."))) as servers:
+        done = await run(
+            SimpleHarness(config=config(servers)), attempt(servers.direct())
+        )
+
+        [seen] = [r for r in done.bundle["records"] if r["kind"] == "tool_call"]
+        assert isinstance(seen["started_at"], float)
+        assert began <= seen["started_at"] <= seen["completed_at"] <= time.time()
+        assert seen["duration_ms"] >= 0
 
 
 async def test_two_servers_with_a_tool_of_one_name_are_told_apart() -> None:
