@@ -4,6 +4,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from typing import Final
 
 from ...domain.activations import Ending, RunId, Stillness
 from ...domain.agent_sessions import AgentSession, AgentSessionId
@@ -11,6 +12,9 @@ from ...domain.digests import Json, RequestDigest, digest_of
 from ...domain.tasks import EpisodeId, TaskId
 from ..required.participants import AgentClosed, Turn
 from ..required.sandbox import SandboxAccess
+
+_INVOCATIONS: Final = ("invocation_id", "parent_invocation_id")
+"""Where a record or a gap names an invocation."""
 
 
 def to_run_id(session: AgentSessionId, request: RequestDigest) -> RunId:
@@ -70,10 +74,56 @@ def _merged(bundles: list[Mapping[str, Json]]) -> Mapping[str, Json]:
         return {"source": "livery", "records": [], "gaps": [gap]}
     records: list[Json] = []
     gaps: list[Json] = []
-    for bundle in bundles:
-        records += _list(bundle["records"])
-        gaps += _list(bundle["gaps"])
+    taken: set[str] = set()
+    for number, bundle in enumerate(bundles, 1):
+        own = _invocations(bundle)
+        names = _names_apart(own, taken, number)
+        taken.update(names.get(one, one) for one in own)
+        records += (_named(each, names) for each in _list(bundle["records"]))
+        gaps += (_named(each, names) for each in _list(bundle["gaps"]))
     return {"source": bundles[0]["source"], "records": records, "gaps": gaps}
+
+
+def _invocations(bundle: Mapping[str, Json]) -> list[str]:
+    """Return the invocations that a bundle speaks of, the first one first."""
+    found: dict[str, None] = {}
+    for each in (*_list(bundle["records"]), *_list(bundle["gaps"])):
+        if not isinstance(each, Mapping):
+            continue
+        for word in _INVOCATIONS:
+            if isinstance(named := each.get(word), str):
+                found[named] = None
+    return list(found)
+
+
+def _names_apart(own: list[str], taken: set[str], number: int) -> dict[str, str]:
+    """Return other names for invocations of an activation whose own are taken.
+
+    A harness names them anew in each activation, and a bundle may have each name once.
+    """
+    names: dict[str, str] = {}
+    for one in own:
+        if one not in taken:
+            continue
+        name = f"activation-{number}"
+        while name in taken or name in own or name in names.values():
+            name = f"{name}-{one}"
+        names[one] = name
+    return names
+
+
+def _named(each: Json, names: Mapping[str, str]) -> Json:
+    if not names or not isinstance(each, Mapping):
+        return each
+    said = {word: each.get(word) for word in _INVOCATIONS}
+    return {
+        **each,
+        **{
+            word: names[name]
+            for word, name in said.items()
+            if isinstance(name, str) and name in names
+        },
+    }
 
 
 def _list(value: Json) -> list[Json]:
