@@ -123,11 +123,12 @@ class WorkshopKeeper:
                     # Also when the loop ends: it cancels what nobody closed.
                     with anyio.move_on_after(END_SECONDS_MAX, shield=True):
                         await self._end_work(workshop)
+        except asyncio.CancelledError:
+            opened.cancel()  # Without effect where it was opened: the loop just ends.
+            raise
         except BaseException as error:
             if opened.done():
                 log.error("A sandbox provider ended: %s", error)
-            elif isinstance(error, asyncio.CancelledError):
-                opened.cancel()
             else:
                 opened.set_exception(error)
                 return

@@ -546,6 +546,17 @@ def test_a_loop_that_ends_without_a_close_gives_back_what_it_should() -> None:
     assert (world.live, world.opened) == ({}, 2)
 
 
+def test_a_loop_that_ends_without_a_close_is_no_fault_that_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def closes_its_sandbox(provider: GymProvider) -> None:
+        await provider.close(await provider.create(SandboxSpec()))
+
+    asyncio.run(closes_its_sandbox(World().provider()))
+
+    assert caplog.text == ""
+
+
 def test_the_blocking_twin_works_in_its_own_loop() -> None:
     world = World()
 
