@@ -27,6 +27,7 @@ from ...domain.failures import (
     TRANSPORT_UNREACHABLE,
     FailureKind,
 )
+from ...ports.provided.cookies import cookie_header
 from ...ports.provided.json_texts import from_json
 from ...ports.required.participants import ParticipantFailed
 from .reach import (
@@ -214,9 +215,7 @@ def _with(
 ) -> Mapping[str, str]:
     if not cookies:
         return headers
-    # In quotes, as NeMo Gym's own client sends values that hold "=".
-    jar = "; ".join(f'{name}="{value}"' for name, value in cookies.items())
-    return {**headers, "cookie": jar}
+    return {**headers, "cookie": cookie_header(cookies)}
 
 
 async def _read(step: Step, answer: aiohttp.ClientResponse) -> bytes:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, Response
 
 from .good_partners import World, fleet, response
@@ -95,7 +96,7 @@ async def test_cookies_that_cannot_be_sent_are_not_handed_on() -> None:
 
         assert found["reward"] == 1.0
         [verify] = [a for a in world.resources.asked if a.path.endswith("/verify")]
-        assert 'good="value"' in verify.headers["cookie"]
+        assert "good=value" in verify.headers["cookie"]
 
 
 async def test_a_cookie_that_was_set_at_the_seed_alone_is_sent_to_the_end() -> None:
@@ -118,5 +119,32 @@ async def test_a_cookie_that_was_set_at_the_seed_alone_is_sent_to_the_end() -> N
         result(await it.run())
 
         [close] = [a for a in world.agent.asked if a.path.endswith("/close")]
-        assert 'engine="seven"' in close.headers["cookie"]
-        assert 'a="session"' in close.headers["cookie"]
+        assert "engine=seven" in close.headers["cookie"]
+        assert "a=session" in close.headers["cookie"]
+
+
+COOKIE_VALUES = ["a=b", "a;b", "a, b", 'a"b', "a\\b", r"\073", "", '{"a": "\\u00fc"}']
+
+
+@pytest.mark.parametrize("value", COOKIE_VALUES)
+async def test_a_cookie_comes_back_to_its_server_as_it_was_set(value: str) -> None:
+    world = World()
+
+    def seeded() -> Response:
+        asked = world.resources.asked[-1].body
+        told = {"resources_session_id": asked["resources_session_id"]}
+        reply = JSONResponse({**told, "resources_tools": None, "sandbox_access": None})
+        reply.set_cookie("odd", value)
+        reply.set_cookie("r", "plain")
+        return reply
+
+    world.answers["/seed_session"] = seeded
+    async with fleet(world) as it:
+        result(await it.run())
+
+        asked = [
+            a for a in world.resources.asked if not a.path.endswith("seed_session")
+        ]
+        assert len(asked) == 2
+        jars = [cookie_parser(each.headers["cookie"]) for each in asked]
+        assert jars == [{"odd": value, "r": "plain"}] * 2

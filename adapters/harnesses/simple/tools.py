@@ -14,6 +14,7 @@ import aiohttp
 import attrs
 
 from ....domain.digests import Json
+from ....ports.provided.cookies import cookie_header
 from ....ports.required.harness import ToolAccess, ToolTransport
 from .conversation import Item, ToolsFailed
 from .mcp import McpServer
@@ -133,8 +134,7 @@ class GrantedTools:
         jar = self._cookies[access.name]
         headers = {"content-type": "application/json", **access.headers}
         if jar:
-            pairs = (f'{word}="{value}"' for word, value in jar.items())
-            headers["cookie"] = "; ".join(pairs)
+            headers["cookie"] = cookie_header(jar)
         try:
             async with self.http.post(
                 f"{access.url.rstrip('/')}/{quote(name, safe='')}",

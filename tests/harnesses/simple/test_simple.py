@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, Response
 
 from livery.adapters.harnesses.simple import (
@@ -61,7 +62,7 @@ async def test_tools_are_called_over_direct_http_until_the_model_is_done() -> No
         assert servers.tools.paths == ["/weigh", "/weigh"]
         headers = [each.headers for each in servers.tools.asked]
         assert headers[0]["x-token"] == "t"
-        assert [h["cookie"] for h in headers] == ['jar="first="', 'jar="second"']
+        assert [h["cookie"] for h in headers] == ['jar="first="', "jar=second"]
         second = bodies(servers.model)[1]
         assert second["tools"] == [TOOL]
         assert second["model"] == "m"
@@ -103,6 +104,18 @@ async def test_tools_are_called_over_mcp(events: bool) -> None:
         assert names == ["weigh", "lift"]
         calls = [r for r in done.bundle["records"] if r["kind"] == "tool_call"]
         assert [one["status"] for one in calls] == ["completed", "failed"]
+
+
+async def test_a_cookie_of_a_tool_comes_back_to_it_as_it_was_set() -> None:
+    value = r'a;b "c" \d'
+    twice = answer(call("weigh", thing="a"), call("weigh", 2, thing="b"))
+    async with serving(twice, answer(said("Both."))) as servers:
+        servers.tool = JSONResponse({})
+        servers.tool.set_cookie("jar", value)
+        await run(SimpleHarness(config=config(servers)), attempt(servers.direct()))
+
+        second = servers.tools.asked[1].headers["cookie"]
+        assert cookie_parser(second) == {"jar": value}
 
 
 async def test_times_are_seconds_since_the_epoch_as_the_protocol_has_them() -> None:
