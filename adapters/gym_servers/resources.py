@@ -32,6 +32,9 @@ from .wire_names import (
 
 NAME: Final = "resources"
 SESSION: Final = "resources_session_id"
+MCP_PATH: Final = "/mcp"
+MCP_TRANSPORT: Final = "http"
+"""What is meant where a seed's reply leaves it out, as NeMo Gym reads it."""
 
 _SEED: Final = Step(participant=NAME, words="seed", kind=PROVIDER_UNAVAILABLE)
 _STATE: Final = Step(
@@ -186,15 +189,24 @@ class HttpResources:
             reason = "Resources seed did not return requested MCP metadata"
             raise _SEED.failed(reason, terminal=True)
         name, path, headers = (
-            told.get(word) for word in ("server_name", "url_path", "headers")
+            told.get(word, usual)
+            for word, usual in (
+                ("server_name", None),
+                ("url_path", MCP_PATH),
+                ("headers", None),
+            )
         )
         if not isinstance(name, str) or not isinstance(path, str):
             raise _SEED.failed("its MCP metadata names no server", terminal=True)
+        transport = told.get("transport", MCP_TRANSPORT)
+        if transport != MCP_TRANSPORT:
+            reason = f"Unsupported resources MCP transport: {transport}"
+            raise _SEED.failed(reason, terminal=True)
         sent: Mapping[str, Json] = headers if isinstance(headers, Mapping) else {}
         return ToolAccess(
             transport=ToolTransport.MCP,
             name=name,
-            url=f"{self.server.url}{path}",
+            url=f"{self.server.url}/{path.lstrip('/')}",
             headers={word: str(value) for word, value in sent.items()},
         )
 

@@ -148,3 +148,53 @@ async def test_a_cookie_comes_back_to_its_server_as_it_was_set(value: str) -> No
         assert len(asked) == 2
         jars = [cookie_parser(each.headers["cookie"]) for each in asked]
         assert jars == [{"odd": value, "r": "plain"}] * 2
+
+
+async def granted_over_mcp(**metadata: object) -> tuple[World, dict[str, object]]:
+    """Run an episode whose resources server tells this of its tools."""
+    world = World()
+
+    def seeded() -> Response:
+        asked = world.resources.asked[-1].body
+        told = {"resources_session_id": asked["resources_session_id"]}
+        tools = {"server_name": "desk", "headers": {"x": "t"}, **metadata}
+        reply = JSONResponse({**told, "resources_tools": tools, "sandbox_access": None})
+        reply.set_cookie("r", "session")
+        return reply
+
+    world.answers["/seed_session"] = seeded
+    async with fleet(world, resources_tool_transports=("mcp",)) as it:
+        reply = await it.run()
+    return world, reply.json()
+
+
+@pytest.mark.parametrize(
+    ("told", "path"),
+    [
+        ({}, "/mcp"),
+        ({"url_path": "/tools"}, "/tools"),
+        ({"url_path": "tools/mcp"}, "/tools/mcp"),
+        ({"url_path": "//tools", "transport": "http"}, "/tools"),
+    ],
+)
+async def test_the_address_of_tools_is_below_its_server_s_however_it_is_told(
+    told: dict[str, object], path: str
+) -> None:
+    world, _ = await granted_over_mcp(**told)
+
+    [seed] = [a.body for a in world.agent.asked if a.path.endswith("/agent_sessions")]
+    [access] = seed["tool_accesses"]
+    assert access["connection"]["url"] == f"{world.resources.url}{path}"
+
+
+async def test_tools_over_another_transport_fail_the_seed_and_no_agent_is_asked() -> (
+    None
+):
+    world, row = await granted_over_mcp(transport="sse")
+
+    failed = row["failure"]
+    assert isinstance(failed, dict)
+    assert (failed["stage"], failed["terminal"]) == ("seed", True)
+    assert "sse" in failed["failure_reason"]
+    assert world.agent.asked == []
+    assert {*world.seeded} == {*world.closed}
