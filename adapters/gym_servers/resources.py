@@ -15,6 +15,7 @@ from ...domain.failures import (
     VERIFIER_ERROR,
 )
 from ...domain.resources_sessions import ResourcesSessionId
+from ...domain.scores import Evidence, GraderEnd, GraderEvidence, judge
 from ...domain.tasks import EpisodeId, Task
 from ...ports.provided.json_texts import finite
 from ...ports.required.harness import ToolAccess, ToolTransport
@@ -145,9 +146,11 @@ class HttpResources:
             cookies=self._jars.get(session),
             headers=headers,
         )
-        if finite(reply.body.get("reward")) is None:
+        reward = finite(reply.body.get("reward"))
+        if reward is None:
             raise _VERIFY.failed("its answer has no reward", terminal=True)
-        return {k: v for k, v in reply.body.items() if not _is_reserved(k)}
+        told = {k: v for k, v in reply.body.items() if not _is_reserved(k)}
+        return {**told, **_mask(told, turn, reward)}
 
     async def close(self, session: ResourcesSessionId, episode: EpisodeId) -> None:
         """Close the session, which needs no cookie; raises `ParticipantFailed`."""
@@ -209,6 +212,32 @@ class HttpResources:
             url=f"{self.server.url}/{path.lstrip('/')}",
             headers={word: str(value) for word, value in sent.items()},
         )
+
+
+def _mask(told: Mapping[str, Json], turn: Turn, reward: float) -> Mapping[str, Json]:
+    """Return what masks a reward that measures nothing, where the server did not.
+
+    A server of another make knows of the turn what its Responses object tells, and a
+    model that gave no answer looks there like an agent that failed.
+    """
+    if told.get("mask_sample") is True:
+        return {}
+    graded = GraderEvidence(end=GraderEnd.ENDED, marked=True, reward=reward)
+    verdict = judge(
+        Evidence(
+            outcome=turn.outcome,
+            upstream_failed=turn.upstream_failed,
+            reason=turn.reason,
+            grader=graded,
+        )
+    )
+    if not verdict.masked:
+        return {}
+    return {
+        "mask_sample": True,
+        "failure_kind": verdict.failure_kind,
+        "failure_reason": verdict.failure_reason,
+    }
 
 
 def _check_session(step: Step, reply: Reply, session: ResourcesSessionId) -> None:

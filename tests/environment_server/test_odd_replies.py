@@ -198,3 +198,56 @@ async def test_tools_over_another_transport_fail_the_seed_and_no_agent_is_asked(
     assert "sse" in failed["failure_reason"]
     assert world.agent.asked == []
     assert {*world.seeded} == {*world.closed}
+
+
+@pytest.mark.parametrize(
+    ("headers", "kind"),
+    [
+        (
+            {"x-livery-outcome": "failed", "x-livery-upstream-failed": "true"},
+            "agent_request_failed",
+        ),
+        ({"x-livery-outcome": "oom"}, "provider_oom_killed"),
+    ],
+)
+async def test_a_turn_that_measures_nothing_is_masked_whoever_graded_it(
+    headers: dict[str, str], kind: str
+) -> None:
+    world = World()
+    error = {"code": "server_error", "message": "there was no answer"}
+    world.answers["/responses"] = lambda: JSONResponse(
+        response(status="failed", error=error), headers=headers
+    )
+    async with fleet(world) as it:
+        found = result(await it.run())
+
+    assert (found["mask_sample"], found["failure_kind"]) == (True, kind)
+    assert found["failure_reason"] == "there was no answer"
+
+
+@pytest.mark.parametrize("outcome", ["completed", "incomplete", "failed", "timeout"])
+async def test_what_an_agent_did_itself_is_measured_as_it_was_graded(
+    outcome: str,
+) -> None:
+    world = World()
+    world.answers["/responses"] = lambda: JSONResponse(
+        response(status="failed"), headers={"x-livery-outcome": outcome}
+    )
+    async with fleet(world) as it:
+        found = result(await it.run())
+
+    assert (found["reward"], found["mask_sample"]) == (1.0, False)
+    assert found.get("failure_kind") is None
+
+
+async def test_a_server_s_own_mask_stands_with_its_reason() -> None:
+    world = World()
+    world.answers["/responses"] = lambda: JSONResponse(
+        response(), headers={"x-livery-upstream-failed": "true"}
+    )
+    own = {"mask_sample": True, "failure_kind": "judge_failed", "failure_reason": "j"}
+    world.answers["/verify"] = lambda: JSONResponse({"reward": 0.0, **own})
+    async with fleet(world) as it:
+        found = result(await it.run())
+
+    assert {word: found[word] for word in own} == own
