@@ -92,6 +92,18 @@ REWARD_OF_NOTHING: Final = 0.0
 
 def judge(evidence: Evidence) -> Verdict:
     """Return the verdict that the evidence supports, and no more."""
+    if (nothing := unmeasured(evidence)) is not None:
+        return nothing
+    if evidence.grader is None:
+        return _masked(VERIFIER_ERROR, evidence.reason or "nothing was graded")
+    return _of_grader(evidence.grader)
+
+
+def unmeasured(evidence: Evidence) -> Verdict | None:
+    """Return the verdict on a turn that says nothing of the agent, whatever is graded.
+
+    None for every other.
+    """
     if evidence.outcome is Outcome.CANCELLED:
         return _masked(CANCELLED, evidence.reason or "the activation was cancelled")
     if evidence.outcome is Outcome.SANDBOX_ERROR:
@@ -104,9 +116,7 @@ def judge(evidence: Evidence) -> Verdict:
         return _masked(AGENT_REQUEST_FAILED, evidence.reason or "the model failed")
     if evidence.provider_failure:
         return _masked(PROVIDER_UNAVAILABLE, evidence.provider_failure)
-    if evidence.grader is None:
-        return _masked(VERIFIER_ERROR, evidence.reason or "nothing was graded")
-    return _of_grader(evidence.grader)
+    return None
 
 
 def _of_grader(grader: GraderEvidence) -> Verdict:

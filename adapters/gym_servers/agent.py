@@ -21,6 +21,7 @@ from ...ports.required.tool_servers import ABOUT
 from .asking import GymServer, Jar, Reply, Step
 from .wire_names import (
     OUTCOME_HEADER,
+    READS_OUTCOME_HEADER,
     UPSTREAM_HEADER,
     AboutAgent,
     access_body,
@@ -105,7 +106,10 @@ class HttpAgent:
         capture = "/training-token-capture" if self.token_capture else ""
         path = f"{episode_prefix(episode)}{capture}/v1/responses"
         jar = self._jars.get(session)
-        reply = await self.server.post(_ACTIVATE, path, parameters, cookies=jar)
+        reads = {READS_OUTCOME_HEADER: "true"}
+        reply = await self.server.post(
+            _ACTIVATE, path, parameters, cookies=jar, headers=reads
+        )
         if session in self._jars:
             self._jars[session] |= reply.cookies
         missing = [name for name in _NEEDED if name not in reply.body]

@@ -15,7 +15,7 @@ from ...domain.failures import (
     VERIFIER_ERROR,
 )
 from ...domain.resources_sessions import ResourcesSessionId
-from ...domain.scores import Evidence, GraderEnd, GraderEvidence, judge
+from ...domain.scores import Evidence, unmeasured
 from ...domain.tasks import EpisodeId, Task
 from ...ports.provided.json_texts import finite
 from ...ports.required.harness import ToolAccess, ToolTransport
@@ -146,11 +146,10 @@ class HttpResources:
             cookies=self._jars.get(session),
             headers=headers,
         )
-        reward = finite(reply.body.get("reward"))
-        if reward is None:
+        if finite(reply.body.get("reward")) is None:
             raise _VERIFY.failed("its answer has no reward", terminal=True)
         told = {k: v for k, v in reply.body.items() if not _is_reserved(k)}
-        return {**told, **_mask(told, turn, reward)}
+        return {**told, **_mask(told, turn)}
 
     async def close(self, session: ResourcesSessionId, episode: EpisodeId) -> None:
         """Close the session, which needs no cookie; raises `ParticipantFailed`."""
@@ -214,7 +213,7 @@ class HttpResources:
         )
 
 
-def _mask(told: Mapping[str, Json], turn: Turn, reward: float) -> Mapping[str, Json]:
+def _mask(told: Mapping[str, Json], turn: Turn) -> Mapping[str, Json]:
     """Return what masks a reward that measures nothing, where the server did not.
 
     A server of another make knows of the turn what its Responses object tells, and a
@@ -222,16 +221,14 @@ def _mask(told: Mapping[str, Json], turn: Turn, reward: float) -> Mapping[str, J
     """
     if told.get("mask_sample") is True:
         return {}
-    graded = GraderEvidence(end=GraderEnd.ENDED, marked=True, reward=reward)
-    verdict = judge(
+    verdict = unmeasured(
         Evidence(
             outcome=turn.outcome,
             upstream_failed=turn.upstream_failed,
             reason=turn.reason,
-            grader=graded,
         )
     )
-    if not verdict.masked:
+    if verdict is None:
         return {}
     return {
         "mask_sample": True,

@@ -14,6 +14,8 @@ from ...ports.required.sandbox import SandboxAccess
 
 OUTCOME_HEADER: Final = "x-livery-outcome"
 """How an activation ended, in more words than a Responses object has."""
+READS_OUTCOME_HEADER: Final = "x-livery-reads-outcome"
+"""`true` from who reads the outcome; to others the status has to tell of a failure."""
 UPSTREAM_HEADER: Final = "x-livery-upstream-failed"
 """`true` when the model's side failed, by the agent's own record."""
 STILLNESS_HEADER: Final = "x-livery-stillness"

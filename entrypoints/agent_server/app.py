@@ -16,12 +16,14 @@ from starlette.routing import Route
 
 from ...adapters.gym_servers.wire_names import (
     OUTCOME_HEADER,
+    READS_OUTCOME_HEADER,
     UPSTREAM_HEADER,
     AboutAgent,
 )
 from ...domain.agent_sessions import AgentSessionId, SessionPhase
 from ...domain.digests import Json
 from ...domain.refusals import Refusal
+from ...domain.scores import Evidence, Verdict, unmeasured
 from ...ports.provided.log_context import known_as
 from ...ports.provided.secret_values import SecretValues
 from ...ports.provided.serve_sessions import ServedSessions
@@ -35,7 +37,7 @@ from ..http_serving.answering import (
     alive,
     readiness,
 )
-from ..http_serving.answers import JsonAnswer, Texts, conflict, not_done
+from ..http_serving.answers import JsonAnswer, Texts, conflict, not_done, refused
 from ..http_serving.session_cookies import SessionCookies, Visitor
 from . import answers
 from .messages import to_close, to_parameters, to_seed
@@ -43,6 +45,7 @@ from .openapi import document
 
 COOKIE_KEY: Final = "agent_session_id"
 """What the cookie's payload calls the session."""
+_BAD_GATEWAY: Final = 502
 ACTIVATION_PATHS: Final = (
     "/v1/responses",
     "/ng-rollout/{key}/v1/responses",
@@ -118,6 +121,15 @@ class AgentRoutes:
             return Answer(await self._conflict(session, error, answers.ACTIVATING))
         except (Refusal, Fault) as error:
             return Answer(self._not_done(error, parameters))
+        if asked.request.headers.get(READS_OUTCOME_HEADER) != "true":
+            # It would take the answer for the agent's own work, and have it graded.
+            evidence = Evidence(
+                outcome=ending.outcome,
+                upstream_failed=ending.upstream_failed,
+                reason=ending.reason,
+            )
+            if (verdict := unmeasured(evidence)) is not None:
+                return Answer(self._not_measured(verdict))
         headers = {OUTCOME_HEADER: ending.outcome.value}
         if ending.upstream_failed:
             headers[UPSTREAM_HEADER] = "true"
@@ -170,6 +182,10 @@ class AgentRoutes:
         if state.closed is not None:
             reason = str(json.loads(state.closed.reply).get("reason", ""))
         return conflict(texts[type(error)], error.kind, state.phase, reason)
+
+    def _not_measured(self, verdict: Verdict) -> JSONResponse:
+        reason = self.secrets.masked(verdict.failure_reason or "")
+        return refused(_BAD_GATEWAY, str(verdict.failure_kind), reason)
 
     def _not_done(self, error: Refusal | Fault, found: Json = None) -> JSONResponse:
         return not_done(error, found=found, masked=self.secrets.masked)

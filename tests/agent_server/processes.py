@@ -14,6 +14,8 @@ from typing import IO
 import attrs
 import httpx
 
+from livery.adapters.gym_servers.wire_names import READS_OUTCOME_HEADER
+
 from ..entrypoints.command_lines import PROGRAM
 from .scripted import EPISODE, seed
 
@@ -33,7 +35,9 @@ class Process:
     def post(
         self, path: str, body: object, cookie: str | None = None
     ) -> httpx.Response:
-        headers = {} if cookie is None else {"cookie": cookie}
+        headers = {READS_OUTCOME_HEADER: "true"}
+        if cookie is not None:
+            headers["cookie"] = cookie
         self.client.cookies.clear()
         return self.client.post(path, json=body, headers=headers)
 

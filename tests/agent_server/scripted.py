@@ -10,6 +10,7 @@ import attrs
 import httpx
 
 from livery.adapters.artifacts.memory import MemoryArtifactStore
+from livery.adapters.gym_servers.wire_names import READS_OUTCOME_HEADER
 from livery.adapters.holders.memory import MemoryHolders
 from livery.adapters.journals import MemoryJournal
 from livery.adapters.system_clock import SystemClock
@@ -79,6 +80,7 @@ class ScriptedHarness:
     """Raised when it should run."""
     hangs: bool = False
     outcome: Outcome = Outcome.COMPLETED
+    upstream_failed: bool = False
     items: tuple[Mapping[str, Json], ...] = ()
     """More items of the answer."""
     started: list[HarnessRequest] = attrs.field(factory=list[HarnessRequest])
@@ -124,6 +126,7 @@ class ScriptedHarness:
         }
         return Reading(
             outcome=Outcome.CANCELLED if capture.stopped else self.outcome,
+            upstream_failed=self.upstream_failed,
             output=(message, *self.items),
             observations=Observations(source=self.name, records=(record,)),
         )
@@ -202,6 +205,8 @@ class Server:
     harness: ScriptedHarness
     provider: BreakableProvider
     routes: AgentRoutes
+    reads_outcome: bool = True
+    """Whether it is asked as an environment of ours asks."""
 
     async def post(
         self, path: str, body: object, cookie: str | None = None
@@ -209,6 +214,8 @@ class Server:
         """Post a body of JSON, or of bytes as they are."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"content-type": "application/json"}
+        if self.reads_outcome:
+            headers[READS_OUTCOME_HEADER] = "true"
         if cookie is not None:
             headers["cookie"] = f'{COOKIE}="{cookie}"'
         self.client.cookies.clear()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import attrs
 import pytest
 from starlette.types import Message
 
@@ -158,6 +159,50 @@ async def test_after_a_failure_too_the_first_answer_stands_until_the_close() -> 
         (409, "session_closed"),
     ]
     assert len(it.harness.started) == 1
+
+
+@pytest.mark.case("FC-248")
+@pytest.mark.parametrize(
+    ("scripted", "kind"),
+    [
+        (
+            {"outcome": Outcome.FAILED, "upstream_failed": True},
+            "agent_request_failed",
+        ),
+        ({"outcome": Outcome.SANDBOX_ERROR}, "session_lost"),
+        ({"outcome": Outcome.OOM}, "provider_oom_killed"),
+        ({"outcome": Outcome.CANCELLED}, "cancelled"),
+    ],
+)
+async def test_who_does_not_read_the_outcome_gets_no_work_that_measures_nothing(
+    scripted: dict[str, Any], kind: str
+) -> None:
+    async with serving(harness=ScriptedHarness(**scripted)) as it:
+        other = attrs.evolve(it, reads_outcome=False)
+        cookie = await it.seeded()
+        refusals = [await other.post(ACTIVATIONS, HELLO, cookie) for _ in range(2)]
+        read = await it.post(ACTIVATIONS, HELLO, cookie)
+        closed = await other.close()
+
+    assert [(r.status_code, r.json()["kind"]) for r in refusals] == [(502, kind)] * 2
+    assert all("set-cookie" in r.headers for r in refusals)
+    assert (read.status_code, read.json()["object"]) == (200, "response")
+    assert read.headers["x-livery-outcome"] == scripted["outcome"]
+    assert closed.json()["agent_observations"]["records"]
+    assert len(it.harness.started) == 1
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [Outcome.COMPLETED, Outcome.INCOMPLETE, Outcome.FAILED, Outcome.TIMEOUT],
+)
+async def test_an_agent_s_own_end_is_an_answer_for_everybody(outcome: Outcome) -> None:
+    async with serving(harness=ScriptedHarness(outcome=outcome)) as it:
+        other = attrs.evolve(it, reads_outcome=False)
+        cookie = await it.seeded()
+        reply = await other.post(ACTIVATIONS, HELLO, cookie)
+
+    assert (reply.status_code, reply.json()["object"]) == (200, "response")
 
 
 @pytest.mark.case("FC-248", "FC-054")

@@ -19,6 +19,7 @@ import attrs
 import httpx
 
 from livery.adapters.docker_engine.container_config import OWNER
+from livery.adapters.gym_servers.wire_names import READS_OUTCOME_HEADER
 from livery.adapters.journals import open_sqlite_journal
 
 from ..agent_server.processes import SAYS
@@ -153,7 +154,9 @@ mounts = [{{source = "{shared}", target = "/shared", read_only = false}}]
         while True:
             if self._popen is None:
                 self._begin()
-            headers = {"cookie": cookie} if cookie else {}
+            headers = {READS_OUTCOME_HEADER: "true"}
+            if cookie:
+                headers["cookie"] = cookie
             try:
                 with httpx.Client(base_url=self._url, timeout=WAIT_SECONDS) as client:
                     answer = client.post(path, json=body, headers=headers)

@@ -8,6 +8,7 @@ from typing import Final, Protocol, TypeVar
 import attrs
 import httpx
 
+from livery.adapters.gym_servers.wire_names import READS_OUTCOME_HEADER
 from livery.domain.admissions import AdmissionFull, AdmissionIsShut
 from livery.domain.agent_sessions import AgentSessionId
 from livery.domain.digests import Json
@@ -115,7 +116,9 @@ class Routes:
     async def _post(
         self, path: str, body: Mapping[str, object], cookie: str | None = None
     ) -> httpx.Response:
-        headers = {} if cookie is None else {"cookie": f"{COOKIE}={cookie}"}
+        headers = {READS_OUTCOME_HEADER: "true"}
+        if cookie is not None:
+            headers["cookie"] = f"{COOKIE}={cookie}"
         self.client.cookies.clear()  # They are of many visitors.
         reply = await self.client.post(path, json=body, headers=headers)
         if reply.status_code == CONFLICT:
