@@ -15,6 +15,7 @@ import anyio
 import attrs
 
 from ....domain.digests import Json
+from ....ports.provided.cookies import cookie_header
 from ....ports.provided.json_texts import from_json
 from ....ports.provided.secret_values import MASK
 from ....ports.required.harness import HarnessRequest
@@ -44,6 +45,10 @@ class ModelPolicy:
     config: SimpleConfig
     request: HarnessRequest
     http: aiohttp.ClientSession
+    _cookies: dict[str, str] = attrs.field(
+        factory=dict[str, str], init=False, repr=False
+    )
+    """The server's own: by them it may keep an activation on one engine."""
 
     async def answer(
         self,
@@ -114,6 +119,8 @@ class ModelPolicy:
         headers = {"content-type": "application/json"}
         if self.config.credential is not None:
             headers["authorization"] = f"Bearer {self.config.credential}"
+        if self._cookies:
+            headers["cookie"] = cookie_header(self._cookies)
         async with self.http.post(
             url,
             data=content,
@@ -121,6 +128,7 @@ class ModelPolicy:
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=self.config.call_seconds),
         ) as answer:
+            self._cookies.update({k: m.value for k, m in answer.cookies.items()})
             found = bytearray()
             async for chunk in answer.content.iter_any():
                 found += chunk

@@ -106,6 +106,31 @@ async def test_tools_are_called_over_mcp(events: bool) -> None:
         assert [one["status"] for one in calls] == ["completed", "failed"]
 
 
+@pytest.mark.case("FC-179")
+async def test_the_model_s_server_gets_its_cookies_back_for_a_whole_activation() -> (
+    None
+):
+    first = JSONResponse(answer(call("weigh", thing="a")))
+    first.set_cookie("engine", "seven=7")
+    busy = Response(status_code=503)
+    busy.set_cookie("turn", "2")
+    replies = (first, busy, answer(call("weigh", 2, thing="b")), answer(said("D.")))
+    async with serving(*replies) as servers:
+        harness = SimpleHarness(config=config(servers))
+        await run(harness, attempt(servers.direct()))
+        sent = [each.headers.get("cookie", "") for each in servers.model.asked]
+        servers.answers.append(answer(said("Another.")))
+        await run(harness, attempt(servers.direct()))
+
+        assert [cookie_parser(one) for one in sent] == [
+            {},
+            {"engine": "seven=7"},
+            *[{"engine": "seven=7", "turn": "2"}] * 2,
+        ]
+        assert "cookie" not in servers.model.asked[-1].headers
+        assert all("engine" not in a.headers["cookie"] for a in servers.tools.asked)
+
+
 async def test_a_cookie_of_a_tool_comes_back_to_it_as_it_was_set() -> None:
     value = r'a;b "c" \d'
     twice = answer(call("weigh", thing="a"), call("weigh", 2, thing="b"))
