@@ -20,6 +20,7 @@ from ...ports.required.participants import Turn
 from ...ports.required.sandbox import SandboxAccess
 from ..http_serving.bodies import read_body, to_episode, wrong_value
 from .bodies import AGGREGATE, CLOSE, SEED, VERIFY
+from .metrics import usage_of
 
 PARAMETERS: Final = "responses_create_params"
 RESPONSE: Final = "response"
@@ -117,12 +118,15 @@ def to_rows(body: bytes) -> list[Mapping[str, Json]]:
     read = read_body(body, AGGREGATE)
     rows = cast("list[Mapping[str, Json]]", read[ROWS])
     for index, row in enumerate(rows):
-        for name, value in row.items():
+        measures: list[tuple[tuple[str, ...], Json]]
+        measures = [((name,), value) for name, value in row.items()]
+        measures += [(("response", "usage", n), v) for n, v in usage_of(row).items()]
+        for place, value in measures:
             if isinstance(value, int | float) and abs(value) > NUMBER_MAX:
                 reason = f"no number may be beyond {NUMBER_MAX:g}, to be summed up"
                 # Of a whole number of any length the beginning is enough.
                 found = str(Decimal(value).normalize(Context(prec=DIGITS_SHOWN)))
-                raise wrong_value((ROWS, index, name), reason, found)
+                raise wrong_value((ROWS, index, *place), reason, found)
     return rows
 
 

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of results as NeMo Gym's collector has them: by task, by repeat, and in all.
 
-Every number at the top of a row is summed up under its own name. A masked row counts
-for coverage and for nothing else: its reward measures nothing.
+Every number at the top of a row is summed up under its own name, with a truth value as
+1 or 0, and so is every number of its response's usage. A masked row counts for coverage
+and for nothing else: its reward measures nothing.
 """
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from ...domain.digests import Json
@@ -19,17 +21,20 @@ TASK: Final = "_ng_task_index"
 REPEAT: Final = "_ng_rollout_index"
 RESERVED: Final = "_ng_"
 KEY: Final = "reward"
+MASK: Final = "mask_sample"
 CONFIDENCE: Final = 0.95
 SERIES_MAX: Final = 64
 """So many names are summed up; a row that makes up names must not multiply them."""
 DROPPED: Final = "livery/dropped_series"
+FREEDOM_LARGE: Final = 1000
+"""Of more values than this the distribution is told by its limit."""
 _HALVINGS: Final = 200
 _T_MAX: Final = 1e6
 
 
 def aggregate(rows: Sequence[Row]) -> Told:
     """Return the metrics of finished episodes."""
-    measured = [row for row in rows if row.get("mask_sample") is not True]
+    measured = [_flat(row) for row in rows if row.get(MASK) is not True]
     known = _names(measured)
     names = known[:SERIES_MAX]
     by_task, by_repeat = _by(measured, TASK), _by(measured, REPEAT)
@@ -63,24 +68,39 @@ def aggregate(rows: Sequence[Row]) -> Told:
     }
 
 
+def usage_of(row: Row) -> Row:
+    """Return what a row's response says that it took."""
+    response = row.get("response")
+    usage = response.get("usage") if isinstance(response, Mapping) else None
+    return usage if isinstance(usage, Mapping) else {}
+
+
+def _flat(row: Row) -> Row:
+    """Return a row with all that is summed up at its top, as numbers.
+
+    The usage is the agent's word, so nothing of it goes before what was graded.
+    """
+    told = {name: value for name, value in row.items() if name != MASK}
+    return {
+        name: int(value) if isinstance(value, bool) else value
+        for name, value in {**usage_of(row), **told}.items()
+    }
+
+
 def _names(rows: Sequence[Row]) -> list[str]:
     """Return what is summed up: the reward, then the others as they come."""
     found = dict.fromkeys(
         name
         for row in rows
         for name, value in row.items()
-        if not name.startswith(RESERVED) and _is_number(value)
+        if not name.startswith(RESERVED) and isinstance(value, int | float)
     )
     return sorted(found, key=lambda name: name != KEY)
 
 
-def _is_number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _values(rows: Sequence[Row], name: str) -> list[float]:
     found = (row.get(name) for row in rows)
-    return [float(v) for v in found if isinstance(v, int | float) and _is_number(v)]
+    return [float(value) for value in found if isinstance(value, int | float)]
 
 
 def _by(rows: Sequence[Row], name: str) -> dict[int, list[Row]]:
@@ -115,8 +135,7 @@ def _spread(values: Sequence[float], name: str) -> Told:
 
 def _across(means: Sequence[float], name: str) -> Told:
     mean, deviation = statistics.fmean(means), _deviation(means)
-    error = deviation / math.sqrt(len(means))
-    margin = error * _student_t(len(means) - 1) if len(means) > 1 else 0.0
+    error, margin = _error(means), _margin(means)
     told = {
         "mean": mean,
         "median": statistics.median(means),
@@ -166,21 +185,36 @@ def _repeat(repeat: int, rows: Sequence[Row], names: Sequence[str], tasks: int) 
         values = sorted(_values(rows, name))
         if not values:
             continue
+        mean, margin = statistics.fmean(values), _margin(values)
         told |= {
-            f"mean/{name}": statistics.fmean(values),
+            f"mean/{name}": mean,
             f"median/{name}": statistics.median(values),
             f"std/{name}": _deviation(values),
-            f"sem/{name}": _deviation(values) / math.sqrt(len(values)),
+            f"sem/{name}": _error(values),
             f"min/{name}": values[0],
             f"max/{name}": values[-1],
             f"p25/{name}": _percentile(values, 0.25),
             f"p75/{name}": _percentile(values, 0.75),
         }
+        if len(values) > 1:
+            told[f"ci_low_95/{name}"] = mean - margin
+            told[f"ci_high_95/{name}"] = mean + margin
     return told
 
 
 def _deviation(values: Sequence[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def _error(values: Sequence[float]) -> float:
+    return _deviation(values) / math.sqrt(len(values))
+
+
+def _margin(values: Sequence[float]) -> float:
+    """Return how far from their mean the true one may be, at `CONFIDENCE`."""
+    if len(values) < 2:
+        return 0.0
+    return _error(values) * _student_t(len(values) - 1)
 
 
 def _percentile(ordered: Sequence[float], share: float) -> float:
@@ -190,8 +224,14 @@ def _percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
+@lru_cache(FREEDOM_LARGE)
 def _student_t(freedom: int) -> float:
     """Return where Student's distribution holds `CONFIDENCE` around its middle."""
+    if freedom > FREEDOM_LARGE:
+        # Near the normal one: Abramowitz and Stegun 26.7.5.
+        z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+        second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+        return z + (z**3 + z) / (4 * freedom) + second
     low, high = 0.0, _T_MAX
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

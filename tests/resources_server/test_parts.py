@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts that the resources server is made of, each by itself."""
 
+import json
 import logging
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -17,7 +18,9 @@ from livery.adapters.worlds.desk import DeskTasks, DeskWorld
 from livery.domain.claims import ClaimId, OwnerId
 from livery.domain.digests import Json
 from livery.domain.resources_sessions import ResourcesSessionId
+from livery.entrypoints.http_serving.bodies import BodyRefused
 from livery.entrypoints.resources_server.documentation import guide
+from livery.entrypoints.resources_server.messages import to_rows
 from livery.entrypoints.resources_server.metrics import DROPPED, SERIES_MAX, aggregate
 from livery.entrypoints.resources_server.networks import is_trusted
 from livery.entrypoints.resources_server.tokens import SessionTokens
@@ -388,6 +391,75 @@ def test_a_thousand_made_up_names_are_no_thousand_series() -> None:
     assert told["agent_metrics"][DROPPED] == 1001 - SERIES_MAX
     (group,) = told["group_level_metrics"]
     assert len([name for name in group if name.startswith("mean/")]) == SERIES_MAX
+
+
+def finished(task: int, repeat: int, reward: float, **more: Any) -> dict[str, Any]:
+    return {
+        "_ng_task_index": task,
+        "_ng_rollout_index": repeat,
+        "reward": reward,
+    } | more
+
+
+def test_truth_values_are_summed_up_as_numbers_and_a_mask_is_none() -> None:
+    rows = [finished(0, 0, 1.0, solved=True), finished(1, 0, 0.0, solved=False)]
+
+    told: Any = aggregate([{**row, "mask_sample": False} for row in rows])
+
+    assert told["agent_metrics"]["mean/solved"] == 0.5
+    assert [g["rollout_infos"][0]["solved"] for g in told["group_level_metrics"]] == [
+        *(1, 0)
+    ]
+    assert "mean/mask_sample" not in told["agent_metrics"]
+
+
+def test_what_a_response_took_is_summed_up_and_never_goes_before_a_grade() -> None:
+    usage = {"input_tokens": 5, "details": {"cached": 1}, "reward": 7.0}
+    rows = [
+        finished(0, 0, 0.5, response={"usage": usage}),
+        finished(1, 0, 0.5, response={"usage": None}),
+        finished(2, 0, 0.5, response=None),
+    ]
+
+    told: Any = aggregate(rows)
+
+    assert told["agent_metrics"]["mean/input_tokens"] == 5.0
+    assert told["agent_metrics"]["mean/reward"] == 0.5
+    assert "mean/details" not in told["agent_metrics"]
+
+
+def test_a_repeat_tells_how_far_its_mean_can_be_trusted() -> None:
+    rows = [finished(task, 0, reward) for task, reward in enumerate((0.0, 1.0, 0.0))]
+
+    (repeat,) = cast("Any", aggregate(rows))["repeat_level_metrics"]
+    (alone,) = cast("Any", aggregate(rows[:1]))["repeat_level_metrics"]
+
+    # As NeMo Gym's own server told it of these rewards.
+    assert repeat["ci_low_95/reward"] == pytest.approx(-1.100884243249821)
+    assert repeat["ci_high_95/reward"] == pytest.approx(1.7675509099164874)
+    assert not [name for name in alone if name.startswith("ci_")]
+
+
+def test_many_rows_are_summed_up_in_a_moment_and_without_a_step() -> None:
+    wide = [
+        cast("Any", aggregate([finished(t, 0, float(t % 2)) for t in range(count)]))
+        for count in (1000, 1002, 20_000)
+    ]
+
+    near, beyond, many = (one["repeat_level_metrics"][0] for one in wide)
+    assert near["ci_high_95/reward"] == pytest.approx(beyond["ci_high_95/reward"], 1e-3)
+    margin = many["ci_high_95/reward"] - many["mean/reward"]
+    assert margin == pytest.approx(1.96 * many["sem/reward"], 1e-3)
+
+
+def test_a_number_beyond_bounds_in_a_usage_is_the_caller_s_mistake() -> None:
+    row = finished(0, 0, 1.0, response={"usage": {"input_tokens": 10**200}})
+
+    with pytest.raises(BodyRefused) as refused:
+        to_rows(json.dumps({"verify_responses": [row]}).encode())
+
+    (mistake,) = refused.value.mistakes
+    assert mistake.loc == ("verify_responses", 0, "response", "usage", "input_tokens")
 
 
 # No provider at all.
