@@ -139,22 +139,24 @@ def measured_once(
 
 
 def measured(kinds: dict[str, list[Server]]) -> dict[str, Rounds]:
-    """Measure all kinds in turns, so that a machine that changes changes for all."""
+    """Measure all in turns, so that a machine that changes does so for all of them."""
     found: dict[str, Rounds] = {
         kind: {at_once: [] for at_once in EPISODES} for kind in kinds
     }
-    for at_once in EPISODES:
-        for kind, servers in kinds.items():
-            warm = f"{kind}-{at_once}-warm".replace(" ", "-")
-            anyio.run(run, servers[0].urls[0], warm, max(WARM_UP, 2 * at_once), at_once)
-        for number in range(ROUNDS):
+    for servers in kinds.values():
+        for at_once in EPISODES:
+            many = max(WARM_UP, 2 * at_once)
+            anyio.run(run, servers[0].urls[0], f"warm-{at_once}", many, at_once)
+    for number in range(ROUNDS):
+        for at_once in EPISODES:
             for kind, servers in kinds.items():
-                episodes = (THEIR_EPISODES if kind == THEIRS else EPISODES)[at_once]
-                prefix = f"{kind}-{at_once}-{number}".replace(" ", "-")
-                figures = measured_once(servers, prefix, episodes, at_once)
+                many = (THEIR_EPISODES if kind == THEIRS else EPISODES)[at_once]
+                prefix = f"round-{number}-{at_once}"
+                figures = measured_once(servers, prefix, many, at_once)
                 found[kind][at_once].append(figures)
-        for kind in kinds:
-            tell(kind, at_once, found[kind][at_once])
+    for kind, rounds in found.items():
+        for at_once in EPISODES:
+            tell(kind, at_once, rounds[at_once])
     return found
 
 
