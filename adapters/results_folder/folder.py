@@ -5,6 +5,7 @@ Whatever is refused is refused before anything is written. A folder that is not
 empty and holds no run is somebody's, and is left alone.
 """
 
+import errno
 import fcntl
 import os
 import tempfile
@@ -107,6 +108,9 @@ def make_results_folder(path: Path, card: RunCard) -> Generator[ResultsFolder]:
             held.enter_context(_held(path))
             check_new(path)  # Another may have begun between the look and the lock.
             folder = held.enter_context(_begun(path, card, text))
+            # What is written is found again by the names that lead to it.
+            for one in (path, *(made.parent for made in new)):
+                _sync_folder(one)
         except ResultLogUnusable as failure:
             _remove(new)
             raise _unusable(path, failure.reason) from failure
@@ -258,6 +262,18 @@ def _write(path: Path, text: str, *, mode: int = FILE_MODE) -> None:
             raise
     except OSError as error:
         raise ResultLogUnusable(str(path), error.strerror or str(error)) from error
+
+
+def _sync_folder(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
+            raise ResultLogUnusable(str(path), error.strerror or str(error)) from error
 
 
 def _unusable(path: Path, reason: str) -> ResultsFolderRefused:

@@ -44,6 +44,8 @@ class FileResultLog:
     _descriptor: int = attrs.field(alias="descriptor")
     _lock: anyio.Lock = attrs.field(factory=anyio.Lock, init=False)
     _waiting: list[_Line] = attrs.field(factory=list[_Line], init=False)
+    _torn_at: int | None = attrs.field(default=None, init=False)
+    """Where what was not written whole begins, as long as it is still there."""
 
     def records(self) -> tuple[Record, ...]:
         """Return what came of each finished attempt, in the order of their end.
@@ -92,6 +94,7 @@ class FileResultLog:
                 line.failure = unusable(self.path, error)
 
     def _write(self, lines: bytes) -> None:
+        self._mend()
         before = os.fstat(self._descriptor).st_size
         try:
             left = memoryview(lines)
@@ -99,9 +102,16 @@ class FileResultLog:
                 left = left[os.write(self._descriptor, left) :]
             os.fsync(self._descriptor)
         except OSError:
+            self._torn_at = before
             with suppress(OSError):
-                os.ftruncate(self._descriptor, before)
+                self._mend()
             raise
+
+    def _mend(self) -> None:
+        """Cut off what was not written whole: what came after it would be one line."""
+        if self._torn_at is not None:
+            os.ftruncate(self._descriptor, self._torn_at)
+            self._torn_at = None
 
 
 def check_result_lines(path: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A results folder is one run's, whole after any kill, and one process's at a time."""
 
+import errno
 import json
 import os
 import resource
@@ -203,6 +204,55 @@ async def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> N
         records = folder.log.records()
 
     assert [record.episode.rollout_id for record in records] == ["a", "c"]
+
+
+async def test_what_a_full_disk_did_not_take_is_cut_off_before_the_next_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, truncate = os.write, os.ftruncate
+    broken = [True]
+
+    def half(descriptor: int, content: bytes) -> int:
+        if not broken[0]:
+            return write(descriptor, content)
+        if len(content) > 20:
+            return write(descriptor, content[:20])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def not_now(descriptor: int, size: int) -> None:
+        if broken[0]:
+            raise OSError(errno.EIO, "Input/output error")
+        truncate(descriptor, size)
+
+    with make_results_folder(tmp_path / "run", CARD) as folder:
+        await folder.log.append(result("a"))
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", half)
+            patched.setattr(os, "ftruncate", not_now)
+            for name in ("b", "c"):
+                with pytest.raises(ResultLogUnusable):
+                    await folder.log.append(result(name))
+            broken[0] = False
+            await folder.log.append(result("d"))
+        found = [record.episode.rollout_id for record in folder.log.records()]
+
+    assert found == ["a", "d"]
+
+
+def test_the_names_that_lead_to_results_are_put_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    path = tmp_path / "new" / "run"
+    with make_results_folder(path, CARD):
+        pass
+
+    assert {path, path.parent, tmp_path} <= set(synced)
 
 
 async def test_a_write_that_fails_fails_for_all_who_shared_it(tmp_path: Path) -> None:
