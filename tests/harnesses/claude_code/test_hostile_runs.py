@@ -13,6 +13,7 @@ from livery.domain.activations import Ending, Outcome, Stillness
 from livery.ports.provided.activate_harness import COLLECTED_BYTES_MAX, READ_BYTES_MAX
 
 from ...channel import processes
+from ...environment_server.good_partners import eventually
 from .test_runs import (
     ANSWER,
     BOUND_SECONDS,
@@ -153,7 +154,12 @@ async def test_what_removed_all_of_ours_is_over_when_it_is_said_to_be_still(
     runner: Runner,
 ) -> None:
     token = processes.token()
-    script = f"rm -rf '{runner.sandbox.scratch}'\ntrap '' TERM\nexec sleep {token}"
+    removed = Path(runner.sandbox.workdir, "removed")
+    # What is removed may end the program at once: the word to look for comes first.
+    script = (
+        f"trap '' TERM\nsleep {token} &\nrm -rf '{runner.sandbox.scratch}'\n"
+        f"touch '{removed}'\nwait"
+    )
     activate, attempt = await runner.attempt(script)
     endings: list[Ending] = []
 
@@ -161,6 +167,7 @@ async def test_what_removed_all_of_ours_is_over_when_it_is_said_to_be_still(
         async with anyio.create_task_group() as group:
             group.start_soon(activate, attempt)
             await processes.until_there(token)
+            await eventually(removed.exists)
             endings.append(await activate.stop(attempt))
             left = processes.with_word(token)
 
