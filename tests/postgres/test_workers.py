@@ -18,6 +18,8 @@ import attrs
 import httpx
 import pytest
 
+from livery.adapters.gym_servers.wire_names import READS_OUTCOME_HEADER
+
 from ..agent_server.processes import Ground, Process
 from ..agent_server.scripted import EPISODE, seed
 from ..agent_server.test_processes import ACTIVATIONS, PROMPT, in_background, until
@@ -78,7 +80,9 @@ class Caller:
     def ask(self, path: str, body: object, cookie: str | None = None) -> httpx.Response:
         told, deadline = "it was not asked", time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
-            headers = {} if cookie is None else {"cookie": cookie}
+            headers = {READS_OUTCOME_HEADER: "true"}
+            if cookie is not None:
+                headers["cookie"] = cookie
             try:
                 reply = httpx.post(
                     self.url + path, json=body, headers=headers, timeout=CALL_SECONDS
