@@ -79,11 +79,10 @@ class Reader:
         *,
         newcomers: bool,
     ) -> "Looked":
-        """Return where streams stand, unless nothing was written since the last look.
+        """Return where streams stand, 0 where there is none.
 
-        That is 0 where there is none.
-
-        That says nothing of `newcomers` among them, which no look was at before.
+        Nothing is returned when nothing was written since the last look, unless there
+        are `newcomers` among them, which no look was at before.
         """
         (outside,) = connection.execute("PRAGMA data_version").fetchone()
         if outside == self._outside and not newcomers:
@@ -116,7 +115,7 @@ _SQL_OPEN: Final = """
     )
 """
 _SQL_VERSION: Final = "SELECT version FROM streams WHERE category = ? AND key = ?"
-# CROSS JOIN keeps SQLite from scanning the streams for the names.
+# A left join keeps SQLite from scanning the streams for the names.
 _SQL_VERSIONS: Final = """
     SELECT json_group_array(
         json_array(wanted.value ->> 0, wanted.value ->> 1, coalesce(version, 0))

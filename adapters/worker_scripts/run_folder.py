@@ -98,7 +98,7 @@ def write(folder: str, name: str, content: bytes) -> None:
 
 
 def write_anew(folder: str, name: str, content: bytes) -> None:
-    """Make a folder that was removed again, of one file; none where the name is taken."""
+    """Give the name to a folder of one file, unless another has it by now."""
     fresh = prepare(folder)
     try:
         write(fresh, name, content)
@@ -264,15 +264,7 @@ def forbid(folder: str) -> dict[str, object]:
     """
     _see_folder_or_nobody(folder)
     if not os.path.isdir(folder):
-        fresh = prepare(folder)
-        try:
-            write(fresh, "forbidden", b"")
-            claim(folder, fresh)
-        except NameTaken:
-            discard(fresh)
-        except OSError:
-            discard(fresh)
-            raise
+        write_anew(folder, "forbidden", b"")
     return state_of(folder)
 
 

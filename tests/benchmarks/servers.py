@@ -183,9 +183,9 @@ def judged(kind: str, servers: list[Server], rounds: Rounds, floor: Floor) -> li
     free = max(at_32.others, at_256.others) <= BUSY
 
     def bound(holds: bool, told: str, *, rate: bool = False) -> None:
-        judged = free or not rate
-        print(f"{kind}: {told}" + ("" if judged else " (not judged)"))
-        if judged and not holds:
+        counts = free or not rate
+        print(f"{kind}: {told}" + ("" if counts else " (not judged)"))
+        if counts and not holds:
             broken.append(f"{kind}: {told}")
 
     times, share = at_32.rate / floor.rate, at_32.cpu_ms / floor.cpu_ms
